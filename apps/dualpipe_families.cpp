@@ -10,6 +10,7 @@
 
 #include "claims.h"
 #include "dualpipe_run.h"
+#include "dualpipe_schemes.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -22,7 +23,6 @@ constexpr double kMoreComputing = 0.611;               // of Data P. on four GPU
 constexpr double kTransferRatio = 13.4;                // of what Data P. sends to what a pipeline sends
 constexpr double kSingleMs = 100, kBytesPerMs = 12e6;  // PCIe 3.0 x16
 constexpr std::int64_t kBatches = 200;
-constexpr std::size_t kAll = 0, kCnn = 1, kOther = 2;  // in network_families
 
 // A batch of 1/N takes (1 + a(N − 1))/N of the time of a whole one.
 double data_compute_factor(int gpus) { return 1 + kMoreComputing / (kGpus - 1) * (gpus - 1); }
@@ -61,21 +61,13 @@ StageProfile family_profile(const NetworkFamily& family, int gpus) {
   return profile;
 }
 
-const std::vector<DualPipeScheme>& dualpipe_schemes() {
-  static const std::vector<DualPipeScheme> schemes{
-      {"Data P.", "data"}, {"PipeDream", "pipedream"}, {"DualPipe", "spectrain"}};
-  return schemes;
-}
-
 SchemeOutcomes scheme_outcomes(const StageProfile& profile) {
   SchemeOutcomes outcomes{{"Single GPU", single_device(profile)}};
   const int n = static_cast<int>(profile.stages.size());
-  for (const DualPipeScheme& scheme : dualpipe_schemes())
-    outcomes[scheme.title] =
-        scheme.schedule == "data"
-            ? data_parallel(profile)
-            : simulate_pipeline(profile, make_schedule(scheme.schedule, {.stages = n, .lockstep = true}),
-                                kBatches);
+  outcomes[kDualPipeSchemes[kData].timed_as] = data_parallel(profile);
+  for (const std::size_t s : kTimedPipelines)
+    outcomes[kDualPipeSchemes[s].timed_as] = simulate_pipeline(
+        profile, make_schedule(kDualPipeSchemes[s].schedule, {.stages = n, .lockstep = true}), kBatches);
   return outcomes;
 }
 
@@ -83,9 +75,10 @@ Panel breakdown_panel(const std::string& name, const SchemeOutcomes& outcomes) {
   Panel panel{
       name, {}, {{"computing", {}}, {"P2P transfer", {}}, {"P2P-induced idle", {}}, {"imbalance idle", {}}}};
   const double data_ms = outcomes.at("Data P.").period_ms;
-  for (const DualPipeScheme& scheme : dualpipe_schemes()) {
-    const PipelineSimulation& o = outcomes.at(scheme.title);
-    panel.places.push_back(scheme.title);
+  for (const std::size_t s : kTimedSchemes) {
+    const std::string scheme = kDualPipeSchemes[s].timed_as;
+    const PipelineSimulation& o = outcomes.at(scheme);
+    panel.places.push_back(scheme);
     const double part = o.period_ms / data_ms;
     panel.series[0].values.push_back(part * o.shares.busy);
     panel.series[1].values.push_back(part * o.shares.transfer);
@@ -209,7 +202,7 @@ void add_families(const DualPipeRun&, Report& report) {
   Figure fig11 = breakdown_figure("fig11", "Fig. 11, fitted: where the time of a batch goes",
                                   "On four GPUs, from the same profiles.");
   Panel panel;
-  for (const DualPipeScheme& scheme : dualpipe_schemes()) panel.series.push_back({scheme.title, {}});
+  for (const std::size_t s : kTimedSchemes) panel.series.push_back({kDualPipeSchemes[s].timed_as, {}});
   FamilyOutcomes outcomes;
   for (const NetworkFamily& family : network_families())
     for (const int gpus : {2, kGpus}) {

@@ -6,6 +6,7 @@
 #include <tandem/plan/pipeline_simulation.h>
 #include <tandem/plan/stage_profile.h>
 
+#include "dualpipe_networks.h"
 #include "figure.h"
 
 namespace tandem::apps {
@@ -17,7 +18,7 @@ struct NetworkFamily {
   double sync_share = 0;      ///< of the time with data parallelism on four GPUs
 };
 
-/// One fit over all six networks; the CNNs; the fully connected and recurrent networks.
+/// One fit for each NetworkKind, in its order.
 const std::vector<NetworkFamily>& network_families();
 
 /// The profile of a family on N GPUs: one GPU takes 100 ms for a batch. The first N/2 stages have the largest
@@ -25,14 +26,8 @@ const std::vector<NetworkFamily>& network_families();
 /// load, with which the mean is β times the largest.
 StageProfile family_profile(const NetworkFamily& family, int gpus);
 
-/// The paper's schemes, in the order of its figures. Data P. is a formula, the others are simulated.
-struct DualPipeScheme {
-  std::string title;     ///< "Data P."
-  std::string schedule;  ///< of the simulator: "data", "pipedream", …
-};
-const std::vector<DualPipeScheme>& dualpipe_schemes();
-
-/// Periods and shares by the title of the scheme, in lockstep.
+/// Periods and shares of "Single GPU" and of kTimedSchemes, by DualPipeScheme::timed_as. Data P. is a
+/// formula, the others are simulated, in lockstep.
 using SchemeOutcomes = std::map<std::string, engine::PipelineSimulation>;
 SchemeOutcomes scheme_outcomes(const StageProfile& profile);
 

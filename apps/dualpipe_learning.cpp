@@ -10,6 +10,7 @@
 
 #include "claims.h"
 #include "dualpipe_families.h"
+#include "dualpipe_schemes.h"
 #include "dualpipe_training.h"
 #include "log.h"
 
@@ -19,21 +20,6 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr int kStages = 4;
 constexpr std::size_t kSmoothed = 20, kDrawnEvery = 10;  // iterations of a curve of losses
-
-// A way to train. Data parallelism computes what one device computes.
-struct Scheme {
-  std::string title, schedule;
-  int stages;
-  std::string throughput;  // its name in figures of throughput; empty: it is in none
-};
-const std::vector<Scheme>& schemes() {
-  static const std::vector<Scheme> all{{"Data P.", "plain", 1, "Data P."},
-                                       {"Vanilla DualPipe", "dualpipe", kStages, ""},
-                                       {"PipeDream", "pipedream", kStages, "PipeDream"},
-                                       {"SpecTrain", "spectrain", kStages, "DualPipe"}};
-  return all;
-}
-constexpr std::size_t kData = 0, kVanilla = 1, kPipeDream = 2, kSpecTrain = 3;
 
 struct Trained {
   const DualPipeNetwork* network;
@@ -53,17 +39,13 @@ double accuracy(const Trained& t, std::size_t scheme) {
 }
 
 Trained train_all(const DualPipeRun& run, const DualPipeNetwork& network, const DualPipeImages& images) {
-  Trained trained{&network,
-                  run.batch_size > 0 ? run.batch_size
-                  : run.paper        ? kPaperBatch
-                                     : network.small_batch,
-                  {}};
-  for (const Scheme& scheme : schemes()) {
+  Trained trained{&network, run.batch(network.small_batch), {}};
+  for (const DualPipeScheme& scheme : kDualPipeSchemes) {
     auto& curves = trained.curves.emplace_back();
     for (int seed = 1; seed <= run.seeds; ++seed)
-      curves.push_back(train({.network = run.paper ? network.whole() : network.small(),
+      curves.push_back(train({.network = run.trained(network),
                               .schedule = scheme.schedule,
-                              .stages = scheme.stages,
+                              .stages = scheme.stages(kStages),
                               .lr = network.lr,
                               .batch_size = trained.batch_size,
                               .iterations = run.iterations,
@@ -121,7 +103,7 @@ Figure curves_figure(const std::string& id, const std::string& title, const std:
     Panel& panel = figure.panels.emplace_back(Panel{t.network->title, {}, {}});
     for (const std::int64_t place : places) panel.places.push_back(std::to_string(place));
     for (const std::size_t scheme : which) {
-      Series& series = panel.series.emplace_back(Series{schemes()[scheme].title, {}});
+      Series& series = panel.series.emplace_back(Series{kDualPipeSchemes[scheme].title, {}});
       for (const std::int64_t place : places)
         series.values.push_back(values[scheme].contains(place) ? mean(values[scheme][place]) : kNone);
     }
@@ -144,10 +126,10 @@ Figure table_figure(const std::string& id, const std::string& title, const std::
   for (const Trained& t : all) {
     Panel& panel =
         figure.panels.emplace_back(Panel{t.network->title, {}, {{"mean", {}}, {"least", {}}, {"most", {}}}});
-    for (std::size_t s = 0; s < schemes().size(); ++s) {
+    for (std::size_t s = 0; s < kDualPipeSchemes.size(); ++s) {
       const std::vector<double> values = by_seed(t.curves[s], number);
       const Range range = range_of(values);
-      panel.places.push_back(schemes()[s].title);
+      panel.places.push_back(kDualPipeSchemes[s].title);
       panel.series[0].values.push_back(mean(values));
       panel.series[1].values.push_back(range.least);
       panel.series[2].values.push_back(range.most);
@@ -197,9 +179,9 @@ void add_files(const std::vector<Trained>& all, Report& report) {
   std::string losses = "network,scheme,seed,iteration,loss\n",
               validations = "network,scheme,seed,iteration,loss,accuracy\n";
   for (const Trained& t : all)
-    for (std::size_t s = 0; s < schemes().size(); ++s)
+    for (std::size_t s = 0; s < kDualPipeSchemes.size(); ++s)
       for (std::size_t seed = 0; seed < t.curves[s].size(); ++seed) {
-        const std::string row = fmt::format("{},{},{}", t.network->name, schemes()[s].title, seed + 1);
+        const std::string row = fmt::format("{},{},{}", t.network->name, kDualPipeSchemes[s].title, seed + 1);
         const LearningCurve& curve = t.curves[s][seed];
         for (std::size_t i = 0; i < curve.loss.size(); ++i)
           losses += fmt::format("{},{},{}\n", row, i + 1, curve.loss[i]);
@@ -212,15 +194,12 @@ void add_files(const std::vector<Trained>& all, Report& report) {
 
 // ---- time to accuracy ------------------------------------------------------------------------------
 
-// The schemes of Fig. 13: those with a throughput.
-std::vector<std::size_t> timed_schemes() { return {kData, kPipeDream, kSpecTrain}; }
-
 // The iterations to the lowest of the best accuracies of the timed schemes, by scheme: the paper's criterion.
 std::map<std::size_t, double> iterations_to_accuracy(const Trained& t, std::size_t seed) {
   double target = 1;
-  for (const std::size_t s : timed_schemes()) target = std::min(target, best_accuracy(t.curves[s][seed]));
+  for (const std::size_t s : kTimedSchemes) target = std::min(target, best_accuracy(t.curves[s][seed]));
   std::map<std::size_t, double> iterations;
-  for (const std::size_t s : timed_schemes()) {
+  for (const std::size_t s : kTimedSchemes) {
     const LearningCurve& curve = t.curves[s][seed];
     const auto reached = std::ranges::find_if(
         curve.validations, [&](const Validation& v) { return v.accuracy >= target - 1e-12; });
@@ -232,24 +211,23 @@ std::map<std::size_t, double> iterations_to_accuracy(const Trained& t, std::size
 // Milliseconds to this accuracy on four GPUs, by scheme: the mean over the seeds.
 std::map<std::size_t, double> times_to_accuracy(const Trained& t) {
   const auto& families = network_families();
-  const SchemeOutcomes outcomes =
-      scheme_outcomes(family_profile(families[t.network->is_cnn ? 1 : 2], kStages));
+  const SchemeOutcomes outcomes = scheme_outcomes(family_profile(families[t.network->kind], kStages));
   std::map<std::size_t, double> result;
   for (std::size_t seed = 0; seed < t.curves[kData].size(); ++seed)
     for (const auto& [scheme, iterations] : iterations_to_accuracy(t, seed))
-      result[scheme] += iterations * outcomes.at(schemes()[scheme].throughput).period_ms /
+      result[scheme] += iterations * outcomes.at(kDualPipeSchemes[scheme].timed_as).period_ms /
                         static_cast<double>(t.curves[kData].size());
   return result;
 }
 
 Figure fig13(const std::vector<Trained>& all) {
   Panel panel;
-  for (const std::size_t s : timed_schemes()) panel.series.push_back({schemes()[s].title, {}});
+  for (const std::size_t s : kTimedSchemes) panel.series.push_back({kDualPipeSchemes[s].title, {}});
   for (const Trained& t : all) {
     panel.places.push_back(t.network->title);
     const auto times = times_to_accuracy(t);
     for (std::size_t i = 0; i < panel.series.size(); ++i)
-      panel.series[i].values.push_back(times.at(timed_schemes()[i]) / times.at(kData));
+      panel.series[i].values.push_back(times.at(kTimedSchemes[i]) / times.at(kData));
   }
   return {"fig13",
           "Fig. 13: total training time",
@@ -281,7 +259,7 @@ void add_accuracy_claims(const DualPipeRun& run, const std::vector<Trained>& all
     const double ours = mean(points);
     const Range range = range_of(points);
     claims.push_back(
-        {fmt::format("Table 1: highest accuracy, {} over Data P., mean", schemes()[scheme].title),
+        {fmt::format("Table 1: highest accuracy, {} over Data P., mean", kDualPipeSchemes[scheme].title),
          text(paper), text(ours), compared({paper, paper}, {ours, ours}),
          fmt::format(
              "{} to {} by network. Other networks, smaller batches, and {} iterations: the rates are the "
@@ -298,24 +276,24 @@ void add_accuracy_claims(const DualPipeRun& run, const std::vector<Trained>& all
 }
 
 void add_time_claims(const std::vector<Trained>& all, std::vector<Claim>& claims) {
-  const auto part = [&](std::size_t over, int kind) {  // kind: 0: all, 1: CNNs, 2: others
+  const auto part = [&](std::size_t over, NetworkKind kind) {
     std::vector<double> ratios;
     for (const Trained& t : all) {
       const auto times = times_to_accuracy(t);
       const double ratio = times.at(kSpecTrain) / times.at(over);
-      if (std::isfinite(ratio) && (kind == 0 || t.network->is_cnn == (kind == 1))) ratios.push_back(ratio);
+      if (std::isfinite(ratio) && (kind == kAll || t.network->kind == kind)) ratios.push_back(ratio);
     }
     return ratios.empty() ? kNone : geometric_mean(ratios);
   };
   struct Row {
     const char* who;
-    int kind;
+    NetworkKind kind;
     double data, pipedream;
   };
   const std::string why =
       "The periods are those of Fig. 10; the iterations are multiples of the distance between validations.";
-  for (const Row& row : {Row{"all networks", 0, 0.338, 0.421}, Row{"CNN", 1, 0.769, 0.491},
-                         Row{"FCN + RNN", 2, 0.149, 0.361}}) {
+  for (const Row& row : {Row{"all networks", kAll, 0.338, 0.421}, Row{"CNN", kCnn, 0.769, 0.491},
+                         Row{"FCN + RNN", kOther, 0.149, 0.361}}) {
     if (const double ours = part(kData, row.kind); !std::isnan(ours)) {
       claims.push_back(share_claim(fmt::format("Fig. 13: training time over that of Data P., {}", row.who),
                                    row.data, ours, why));

@@ -9,13 +9,14 @@
 #include <tandem/plan/build.h>
 #include <tandem/plan/measured_stages.h>
 #include <tandem/plan/network_layers.h>
-#include <tandem/train/feed.h>
 #include <tandem/train/objective.h>
 
 #include "claims.h"
 #include "dualpipe_families.h"
+#include "dualpipe_schemes.h"
 #include "dualpipe_training.h"
 #include "log.h"
+#include "measured_feed.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -57,28 +58,18 @@ double flops_of(const Program& program) {
   return flops;
 }
 
-// Batches of images; a rate of 0 keeps the weights.
-TrainFeed feed_of(const DualPipeImages& images, std::int64_t batch) {
-  return {images.train,
-          {.batch_size = batch, .drop_last = true},
-          1,
-          {1},
-          [](std::size_t, std::int64_t) { return 0.0; },
-          [](std::int64_t, const std::vector<double>&) {}};
-}
-
 // ---- Fig. 3 ----------------------------------------------------------------------------------------
 
 struct Sent {
   double data = 0, pipeline = 0;  // bytes between all devices, per batch
 };
 
-Sent sent(const DualPipeNetwork& network, const DualPipeImages& images) {
+Sent sent(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch) {
   const Traced net = traced(network, images);
-  Strategy strategy = strategy_for(net, kMany, kPaperBatch);
+  Strategy strategy = strategy_for(net, kMany, batch);
   strategy.kernels = nullptr;  // it does not run
   Sent result;
-  for (const StageCost& stage : stage_costs(build(net.forward(kPaperBatch), strategy))) {
+  for (const StageCost& stage : stage_costs(build(net.forward(batch), strategy))) {
     result.data += 2.0 * (kMany - 1) * stage.weight_bytes;
     result.pipeline += 2 * stage.activation_bytes;
   }
@@ -89,11 +80,12 @@ Sent sent(const DualPipeNetwork& network, const DualPipeImages& images) {
 
 void add_transfers(const DualPipeRun& run, Report& report) {
   const DualPipeImages images = read_images(run);
+  const std::int64_t batch = run.batch(kPaperBatch);
   Panel panel{"", {}, {{"Data P.", {}}, {"pipeline", {}}}};
   std::vector<double> ratios;
   for (const DualPipeNetwork& network : run.networks) {
     if (!network.exists() || !(network.measured || network.in_paper)) continue;
-    const Sent bytes = sent(network, images);
+    const Sent bytes = sent(network, images, batch);
     panel.places.push_back(network.title);
     panel.series[0].values.push_back(bytes.data / 1e6);
     panel.series[1].values.push_back(bytes.pipeline / 1e6);
@@ -103,8 +95,9 @@ void add_transfers(const DualPipeRun& run, Report& report) {
   report.figures.push_back(
       {"fig3",
        "Fig. 3: what four GPUs send per batch",
-       "From the Programs of the whole networks, with batches of 128: a ring all-reduce of all "
-       "gradients, and activations and their gradients over three cuts of about equal work.",
+       fmt::format("From the Programs of the whole networks, with batches of {}: a ring all-reduce of all "
+                   "gradients, and activations and their gradients over three cuts of about equal work.",
+                   batch),
        Figure::Kind::bars,
        "",
        "network",
@@ -135,22 +128,22 @@ struct Measured {
 
 StageProfile stages_on(const Traced& net, const DualPipeImages& images, std::int64_t batch, int gpus) {
   const Program program = build(net.forward(batch), strategy_for(net, gpus, batch));
-  TrainFeed host = feed_of(images, batch);
+  TrainFeed host = measured_feed(images.train, batch);
   Profile profile;
   profile.measure(program, cpu_kernels(), host, net.module->state());
   return {.stages = stage_costs(with_costs(program, profile))};
 }
 
 Measured measure(const DualPipeRun& run, const DualPipeNetwork& network, const DualPipeImages& images) {
-  const std::int64_t batch = run.batch_size > 0 ? run.batch_size : run.paper ? kPaperBatch : kSmallBatch;
+  const std::int64_t batch = run.batch(kSmallBatch);
   const Traced net = traced(network, images);
   const Strategy strategy = strategy_for(net, kFew, batch);
   const auto batch_ms = [&](std::int64_t samples) {
-    TrainFeed host = feed_of(images, samples);
+    TrainFeed host = measured_feed(images.train, samples);
     return measured_batch_ms(net.forward(samples), strategy, host, net.module->state());
   };
   const double single_ms = batch_ms(batch);
-  TrainFeed host = feed_of(images, batch);
+  TrainFeed host = measured_feed(images.train, batch);
   const double corun = measured_corun(net.forward(batch), strategy, host, net.module->state(), 1);
   const double flops_per_ms = flops_of(build(net.forward(batch), strategy)) / single_ms;
   Measured result{network.title, {}, {}};
@@ -162,13 +155,13 @@ Measured measure(const DualPipeRun& run, const DualPipeNetwork& network, const D
         UncutCost{single_ms, gpus * batch_ms(std::max<std::int64_t>(1, batch / gpus)) / single_ms, 0};
     for (const StageCost& stage : profile.stages) profile.uncut->sync_bytes += stage.weight_bytes;
   }
-  for (const DualPipeScheme& scheme : dualpipe_schemes()) {
-    if (scheme.schedule == "data") continue;
+  for (const std::size_t s : kTimedPipelines) {
+    const DualPipeScheme& scheme = kDualPipeSchemes[s];
     DualPipeJob job{.network = network.whole(), .schedule = scheme.schedule, .stages = kFew};
     job.batch_size = batch;
     job.iterations = kRealIterations;
     job.lockstep = true;
-    result.run_ms[scheme.title] = train(std::move(job), {images.train, {}}).step_ms;
+    result.run_ms[scheme.timed_as] = train(std::move(job), {images.train, {}}).step_ms;
   }
   log_info(fmt::format("{}: {:.0f} ms on one device, B/F {:.2f}, corun {:.2f}", network.title, single_ms,
                        result.backward_ratio(), corun));
@@ -219,21 +212,20 @@ Figure fig10(const std::vector<Measured>& all, const std::string& how) {
           " Those marked as run are real lockstep runs on two stages of this machine, which share its cores; all "
           "others are simulated.");
   Panel panel;
-  for (const DualPipeScheme& scheme : dualpipe_schemes()) panel.series.push_back({scheme.title, {}});
-  for (const DualPipeScheme& scheme : dualpipe_schemes())
-    if (scheme.schedule != "data") panel.series.push_back({scheme.title + ", run", {}});
+  for (const std::size_t s : kTimedSchemes) panel.series.push_back({kDualPipeSchemes[s].timed_as, {}});
+  for (const std::size_t s : kTimedPipelines)
+    panel.series.push_back({fmt::format("{}, run", kDualPipeSchemes[s].timed_as), {}});
   for (const Measured& m : all)
     for (const auto& [gpus, profile] : m.profiles) {
       panel.places.push_back(fmt::format("{}, {}", m.title, gpus));
       const SchemeOutcomes outcomes = scheme_outcomes(profile);
       const double single_ms = profile.uncut->single_ms;
-      for (Series& s : panel.series) {
-        const auto run = m.run_ms.find(s.name.substr(0, s.name.find(',')));
-        if (outcomes.contains(s.name))
-          s.values.push_back(single_ms / outcomes.at(s.name).period_ms);
-        else
-          s.values.push_back(gpus == kFew && run != m.run_ms.end() ? single_ms / run->second : kNone);
-      }
+      auto series = panel.series.begin();
+      for (const std::size_t s : kTimedSchemes)
+        (series++)->values.push_back(single_ms / outcomes.at(kDualPipeSchemes[s].timed_as).period_ms);
+      for (const std::size_t s : kTimedPipelines)
+        (series++)->values.push_back(gpus == kFew ? single_ms / m.run_ms.at(kDualPipeSchemes[s].timed_as)
+                                                  : kNone);
     }
   figure.panels.push_back(std::move(panel));
   return figure;
@@ -325,9 +317,7 @@ void add_measured(const DualPipeRun& run, Report& report) {
       "Whole networks with batches of {}, measured here by one thread: a device is one core of this machine, and its "
       "link is as much slower than PCIe 3.0 x16 as it is slower than a Tesla P40 (by operations per second). Cuts "
       "are balanced by operations.",
-      run.batch_size > 0 ? run.batch_size
-      : run.paper        ? kPaperBatch
-                         : kSmallBatch);
+      run.batch(kSmallBatch));
   for (const auto& figure : {fig4, fig7, fig10, fig11}) report.figures.push_back(figure(all, how));
   for (const Measured& m : all)
     for (const auto& [gpus, profile] : m.profiles)

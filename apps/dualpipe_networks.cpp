@@ -33,15 +33,15 @@ std::unique_ptr<nn::Module> DualPipeNetwork::whole() const { return nn::make_net
 
 std::vector<DualPipeNetwork> dualpipe_networks() {
   return {
-      {"vgg16", "VGG16", true, 2e-3, true, true, narrow_vgg, 64},
-      {"resnet152", "ResNet-152", true, 2e-2},
-      {"inception_v4", "Inception v4", true, 1e-3},
-      {"snn", "SNN", false, 1e-3, true, true, narrow_snn, 64},
-      {"transformer", "Transformer", false, 5e-5},
-      {"residual_lstm", "Residual LSTM", false, 5e-3},
-      {"resnet56", "ResNet-56", true, 2e-2, false, true},
-      {"resnet20", "ResNet-20", true, 2e-2, false, false, resnet20, 16},
-      {"mlp-residual", "residual MLP", false, 5e-3, false, false, mlp_residual, 64},
+      {"vgg16", "VGG16", kCnn, 2e-3, true, true, narrow_vgg, 64},
+      {"resnet152", "ResNet-152", kCnn, 2e-2},
+      {"inception_v4", "Inception v4", kCnn, 1e-3},
+      {"snn", "SNN", kOther, 1e-3, true, true, narrow_snn, 64},
+      {"transformer", "Transformer", kOther, 5e-5},
+      {"residual_lstm", "Residual LSTM", kOther, 5e-3},
+      {"resnet56", "ResNet-56", kCnn, 2e-2, false, true},
+      {"resnet20", "ResNet-20", kCnn, 2e-2, false, false, resnet20, 16},
+      {"mlp-residual", "residual MLP", kOther, 5e-3, false, false, mlp_residual, 64},
   };
 }
 

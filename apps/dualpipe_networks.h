@@ -9,12 +9,15 @@
 
 namespace tandem::apps {
 
+/// What the paper averages over: all six networks, its CNNs, its fully connected and recurrent networks.
+enum NetworkKind : std::uint8_t { kAll, kCnn, kOther };
+
 /// A network of the paper, or one that stands in its place.
 struct DualPipeNetwork {
-  std::string name;    ///< of nn::make_network
-  std::string title;   ///< as in the paper
-  bool is_cnn = true;  ///< else fully connected or recurrent
-  double lr = 0;       ///< the paper's; where it has none, that of the network in whose place it stands
+  std::string name;         ///< of nn::make_network
+  std::string title;        ///< as in the paper
+  NetworkKind kind = kCnn;  ///< kCnn or kOther
+  double lr = 0;            ///< the paper's; where it has none, that of the network in whose place it stands
   bool in_paper = true;
   bool measured = false;  ///< at --scale small: its whole size gives Figs. 3, 4, 7, 10, 11
   /// The size that --scale small trains. Empty: it trains none.

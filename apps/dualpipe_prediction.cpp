@@ -62,7 +62,7 @@ double share_below(const Errors& e) {
 void add_prediction(const DualPipeRun& run, Report& report) {
   const auto snn = std::ranges::find(run.networks, "snn", &DualPipeNetwork::name);
   if (snn == run.networks.end()) return;
-  const std::int64_t batch = run.batch_size > 0 ? run.batch_size : run.paper ? kPaperBatch : kSmallBatch;
+  const std::int64_t batch = run.batch(kSmallBatch);
   DualPipeJob job{.network = snn->whole(), .schedule = "spectrain", .stages = kStages};
   job.lr = snn->lr;
   job.batch_size = batch;

@@ -10,6 +10,7 @@
 #include <tandem/core/base/error.h>
 
 #include "claims.h"
+#include "dualpipe_schemes.h"
 #include "dualpipe_training.h"
 #include "log.h"
 
@@ -20,30 +21,26 @@ constexpr int kStages = 4;
 constexpr std::array kRates{0.05, 0.02, 0.01, 0.005, 0.002, 0.001};
 constexpr double kMomentumGain = 10;  // momentum at η equals ema at η/(1 − 0.9)
 
-struct Scheme {
-  const char *title, *schedule;
-  int stages;
-};
-constexpr std::array kSchemes{Scheme{"Data P.", "plain", 1}, Scheme{"Vanilla DualPipe", "dualpipe", kStages},
-                              Scheme{"SpecTrain", "spectrain", kStages}};
+constexpr std::array kSchemes{kDualPipeSchemes[kData], kDualPipeSchemes[kVanilla],
+                              kDualPipeSchemes[kSpecTrain]};
 
 Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNetwork& network,
                const DualPipeImages& images) {
   const SgdRule rule = sgd_rule(name);
   Panel panel{name, {}, {}};
-  for (const Scheme& scheme : kSchemes) panel.series.push_back({scheme.title, {}});
+  for (const DualPipeScheme& scheme : kSchemes) panel.series.push_back({scheme.title, {}});
   for (const double rate : kRates) {
     const double lr = rule == SgdRule::ema ? rate * kMomentumGain : rate;
     panel.places.push_back(fmt::format("{:g}", lr));
     for (std::size_t i = 0; i < kSchemes.size(); ++i) {
       std::vector<double> best;
       for (int seed = 1; seed <= run.seeds; ++seed)
-        best.push_back(best_accuracy(train({.network = network.small(),
+        best.push_back(best_accuracy(train({.network = run.trained(network),
                                             .schedule = kSchemes[i].schedule,
-                                            .stages = kSchemes[i].stages,
+                                            .stages = kSchemes[i].stages(kStages),
                                             .lr = lr,
                                             .rule = rule,
-                                            .batch_size = network.small_batch,
+                                            .batch_size = run.batch(network.small_batch),
                                             .iterations = run.iterations,
                                             .seed = static_cast<std::uint64_t>(seed)},
                                            images)));
@@ -70,7 +67,7 @@ void add_rates(const DualPipeRun& run, Report& report) {
       fmt::format("Best validation accuracy of the {} in {} iterations with batches of {}, mean of {}, "
                   "with momentum 0.9. With ema the rates are ten times those of momentum, which makes "
                   "the two equal.",
-                  network.title, run.iterations, network.small_batch, counted(run.seeds, "seed")),
+                  network.title, run.iterations, run.batch(network.small_batch), counted(run.seeds, "seed")),
       Figure::Kind::lines,
       "rule",
       "learning rate",

@@ -12,6 +12,9 @@
 
 namespace tandem::apps {
 
+/// The paper's number of images in a batch.
+inline constexpr std::int64_t kPaperBatch = 128;
+
 /// What to compute, and at which size: what the options of `tandem reproduce dualpipe` say.
 struct DualPipeRun {
   bool paper = false;  ///< --scale paper
@@ -19,12 +22,19 @@ struct DualPipeRun {
   std::string data{};
   std::int64_t iterations = 0;             ///< of each training
   std::int64_t prediction_iterations = 0;  ///< of Fig. 9
-  std::int64_t batch_size = 0;             ///< 0: of the network
+  std::int64_t batch_size = 0;             ///< --batch-size; 0: as the scale says
   int seeds = 0;
+
+  /// Returns the images in a batch of which --scale small has `small`, and the paper kPaperBatch.
+  std::int64_t batch(std::int64_t small) const {
+    return batch_size > 0 ? batch_size : paper ? kPaperBatch : small;
+  }
+  /// Returns the network in the size that is trained.
+  std::unique_ptr<nn::Module> trained(const DualPipeNetwork& network) const {
+    return paper ? network.whole() : network.small();
+  }
 };
 
-/// The paper's number of images in a batch.
-inline constexpr std::int64_t kPaperBatch = 128;
 /// A pipeline is validated, and so drained, after so many iterations.
 inline constexpr std::int64_t kValidateEvery = 200;
 

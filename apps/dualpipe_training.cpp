@@ -7,6 +7,7 @@
 #include <tandem/core/graph/scope.h>
 #include <tandem/datasets/dataset_adapter.h>
 #include <tandem/datasets/shuffled_dataset.h>
+#include <tandem/dist/median.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
 #include <tandem/train/trainer.h>
@@ -79,13 +80,6 @@ TrainerOptions options_of(const DualPipeJob& job) {
           .batches = job.iterations,
           .lr = {job.lr},
           .seeds = {job.seed}};
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 }  // namespace

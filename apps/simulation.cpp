@@ -8,10 +8,10 @@
 #include <tandem/plan/layer_profile.h>
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/measured_stages.h>
-#include <tandem/train/feed.h>
 
 #include "lane_report.h"
 #include "log.h"
+#include "measured_feed.h"
 #include "output_file.h"
 #include "trace_file.h"
 
@@ -21,16 +21,6 @@ namespace {
 
 constexpr std::int64_t kSimulatedBatches = 20;
 
-// A rate of 0 keeps the weights, and all values, as they are. All measured batches are full.
-TrainFeed measured_feed(const TrainOptions& o, const CifarData& data) {
-  return {data.train,
-          {.batch_size = o.batch_size, .drop_last = true},
-          o.microbatches,
-          o.seed,
-          [](std::size_t, std::int64_t) { return 0.0; },
-          [](std::int64_t, const std::vector<double>&) {}};
-}
-
 // The kernels of the run and, of a pipeline, also those of its layers, and of the cuts that are best by them:
 // a run with this profile has these cuts.
 Profile measured(const TrainOptions& o, const Strategy& strategy, const Graph& forward,
@@ -38,7 +28,7 @@ Profile measured(const TrainOptions& o, const Strategy& strategy, const Graph& f
   Profile profile;
   const StateDict state = initial_state(o, data.classes);
   const auto measure = [&](const Program& p) {
-    TrainFeed host = measured_feed(o, data);
+    TrainFeed host = measured_feed(data.train, o.batch_size, o.microbatches, o.seed);
     profile.measure(p, cpu_kernels(), host, state);
   };
   if (strategy.stages > 1) {
@@ -58,7 +48,7 @@ StageProfile stage_profile(const TrainOptions& o, const Strategy& s, const CoreS
   if (!o.link.empty())
     stages.link = {.bytes_per_ms = s.link.bandwidth / 1e3, .latency_ms = s.link.latency * 1e3};
   if (!o.profile.empty()) return stages;
-  TrainFeed host = measured_feed(o, data);
+  TrainFeed host = measured_feed(data.train, o.batch_size, o.microbatches, o.seed);
   const StateDict state = initial_state(o, data.classes);
   stages.corun = measured_corun(forward, s, host, state, cores.rank);
   stages.uncut = UncutCost{.single_ms = measured_batch_ms(forward, s, host, state)};

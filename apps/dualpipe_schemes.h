@@ -1,0 +1,31 @@
+#pragma once
+#include <array>
+#include <cstddef>
+
+namespace tandem::apps {
+
+/// A way to train that the paper compares.
+struct DualPipeScheme {
+  const char* title;     ///< where networks learn: "SpecTrain"
+  const char* timed_as;  ///< in figures of throughput: "DualPipe"; empty: it is in none
+  const char* schedule;  ///< "spectrain"; "plain": data parallelism, which computes what one device computes
+  bool is_pipeline;
+
+  /// Returns the stages of a run that learns as the scheme does on so many devices.
+  int stages(int devices) const { return is_pipeline ? devices : 1; }
+};
+
+/// All schemes, in the order of the paper's figures. The constants are their places in it.
+inline constexpr std::array kDualPipeSchemes{
+    DualPipeScheme{"Data P.", "Data P.", "plain", false},
+    DualPipeScheme{"Vanilla DualPipe", "", "dualpipe", true},
+    DualPipeScheme{"PipeDream", "PipeDream", "pipedream", true},
+    DualPipeScheme{"SpecTrain", "DualPipe", "spectrain", true},
+};
+inline constexpr std::size_t kData = 0, kVanilla = 1, kPipeDream = 2, kSpecTrain = 3;
+
+/// The schemes whose throughput the paper gives, and the pipelines among them: places in kDualPipeSchemes.
+inline constexpr std::array kTimedSchemes{kData, kPipeDream, kSpecTrain};
+inline constexpr std::array kTimedPipelines{kPipeDream, kSpecTrain};
+
+}  // namespace tandem::apps
