@@ -308,10 +308,7 @@ void add_time_claims(const std::vector<Trained>& all, std::vector<Claim>& claims
 void add_training(const DualPipeRun& run, Report& report) {
   const DualPipeImages images = read_images(run);
   std::vector<Trained> all;
-  for (const DualPipeNetwork& network : run.networks)
-    if (run.paper ? network.in_paper && network.exists() : bool(network.small))
-      all.push_back(train_all(run, network, images));
-  if (all.empty()) return;
+  for (const DualPipeNetwork& network : run.networks) all.push_back(train_all(run, network, images));
   add_curves(run, all, report.figures);
   report.figures.push_back(fig13(all));
   add_files(all, report);

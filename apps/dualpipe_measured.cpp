@@ -84,14 +84,12 @@ void add_transfers(const DualPipeRun& run, Report& report) {
   Panel panel{"", {}, {{"Data P.", {}}, {"pipeline", {}}}};
   std::vector<double> ratios;
   for (const DualPipeNetwork& network : run.networks) {
-    if (!network.exists() || !(network.measured || network.in_paper)) continue;
     const Sent bytes = sent(network, images, batch);
     panel.places.push_back(network.title);
     panel.series[0].values.push_back(bytes.data / 1e6);
     panel.series[1].values.push_back(bytes.pipeline / 1e6);
     ratios.push_back(bytes.data / bytes.pipeline);
   }
-  if (ratios.empty()) return;
   report.figures.push_back(
       {"fig3",
        "Fig. 3: what four GPUs send per batch",
@@ -309,10 +307,7 @@ void add_claims(const std::vector<Measured>& all, std::vector<Claim>& claims) {
 void add_measured(const DualPipeRun& run, Report& report) {
   const DualPipeImages images = read_images(run);
   std::vector<Measured> all;
-  for (const DualPipeNetwork& network : run.networks)
-    if (network.exists() && (network.measured || (run.paper && network.in_paper)))
-      all.push_back(measure(run, network, images));
-  if (all.empty()) return;
+  for (const DualPipeNetwork& network : run.networks) all.push_back(measure(run, network, images));
   const std::string how = fmt::format(
       "Whole networks with batches of {}, measured here by one thread: a device is one core of this machine, and its "
       "link is as much slower than PCIe 3.0 x16 as it is slower than a Tesla P40 (by operations per second). Cuts "

@@ -60,11 +60,10 @@ double share_below(const Errors& e) {
 }  // namespace
 
 void add_prediction(const DualPipeRun& run, Report& report) {
-  const auto snn = std::ranges::find(run.networks, "snn", &DualPipeNetwork::name);
-  if (snn == run.networks.end()) return;
+  const DualPipeNetwork& snn = run.networks.at(0);
   const std::int64_t batch = run.batch(kSmallBatch);
-  DualPipeJob job{.network = snn->whole(), .schedule = "spectrain", .stages = kStages};
-  job.lr = snn->lr;
+  DualPipeJob job{.network = snn.whole(), .schedule = "spectrain", .stages = kStages};
+  job.lr = snn.lr;
   job.batch_size = batch;
   job.iterations = run.prediction_iterations;
   job.measure_prediction = {1, 2, 3};
@@ -74,7 +73,7 @@ void add_prediction(const DualPipeRun& run, Report& report) {
       "Fig. 9: RMSE of predicted and of stale weights",
       fmt::format("The whole SNN on {} stages under SpecTrain, batches of {}, rate {}. s is the number of "
                   "updates between a prediction, or stale weights, and the weights that came.",
-                  kStages, batch, snn->lr),
+                  kStages, batch, snn.lr),
       Figure::Kind::lines,
       "updates",
       "iteration",

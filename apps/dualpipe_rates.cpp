@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
-
 #include "claims.h"
 #include "dualpipe_schemes.h"
 #include "dualpipe_training.h"
@@ -56,10 +54,7 @@ Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNe
 }  // namespace
 
 void add_rates(const DualPipeRun& run, Report& report) {
-  const auto found = std::ranges::find(run.networks, "mlp-residual", &DualPipeNetwork::name);
-  if (found == run.networks.end())
-    throw Error("--only rates trains mlp-residual, which --networks leaves out");
-  const DualPipeNetwork& network = *found;
+  const DualPipeNetwork& network = run.networks.at(0);
   const DualPipeImages images = read_images(run);
   Figure figure{
       "rates",

@@ -22,18 +22,32 @@ struct Part {
   std::vector<std::string> figures;
   const char* words;
   void (*add)(const DualPipeRun& run, Report& report);
+  bool (*takes)(const DualPipeRun& run, const DualPipeNetwork& network) = nullptr;  // null: it uses none
   bool only_by_name = false;
 };
+
+bool is_sent(const DualPipeRun&, const DualPipeNetwork& n) { return n.measured || n.in_paper; }
+bool is_measured(const DualPipeRun& run, const DualPipeNetwork& n) {
+  return n.measured || (run.paper && n.in_paper);
+}
+bool is_predicted(const DualPipeRun&, const DualPipeNetwork& n) { return n.name == "snn"; }
+bool is_trained(const DualPipeRun& run, const DualPipeNetwork& n) {
+  return run.paper ? n.in_paper : bool(n.small);
+}
+bool is_trained_at_rates(const DualPipeRun&, const DualPipeNetwork& n) { return n.name == "mlp-residual"; }
 
 const std::vector<Part>& parts() {
   static const std::vector<Part> all{
       {{"fig6", "fig8"}, "schedules", add_schedules},
       {{"fig10", "fig11"}, "profiles fitted to the paper", add_families},
-      {{"fig3"}, "transfers", add_transfers},
-      {{"fig4", "fig7", "fig10-measured", "fig11-measured"}, "profiles measured here", add_measured},
-      {{"fig9"}, "predictions", add_prediction},
-      {{"fig5", "fig12", "fig13", "table1"}, "training", add_training},
-      {{"rates"}, "accuracy by rate", add_rates, /*only_by_name=*/true},
+      {{"fig3"}, "transfers", add_transfers, is_sent},
+      {{"fig4", "fig7", "fig10-measured", "fig11-measured"},
+       "profiles measured here",
+       add_measured,
+       is_measured},
+      {{"fig9"}, "predictions", add_prediction, is_predicted},
+      {{"fig5", "fig12", "fig13", "table1"}, "training", add_training, is_trained},
+      {{"rates"}, "accuracy by rate", add_rates, is_trained_at_rates, /*only_by_name=*/true},
   };
   return all;
 }
@@ -56,6 +70,18 @@ std::vector<std::string> figure_names() {
   return names;
 }
 
+std::vector<DualPipeNetwork> existing_networks() {
+  std::vector<DualPipeNetwork> networks = dualpipe_networks();
+  std::erase_if(networks, [](const DualPipeNetwork& n) { return !n.exists(); });
+  return networks;
+}
+
+std::vector<std::string> names_of(const std::vector<DualPipeNetwork>& networks) {
+  std::vector<std::string> names;
+  for (const DualPipeNetwork& network : networks) names.push_back(network.name);
+  return names;
+}
+
 DualPipeRun run_of(const DualPipeOptions& o) {
   if (o.scale != "small" && o.scale != "paper")
     throw Error(fmt::format("--scale '{}': choose small or paper", o.scale));
@@ -65,12 +91,55 @@ DualPipeRun run_of(const DualPipeOptions& o) {
   run.iterations = o.iterations > 0 ? o.iterations : run.paper ? 5000 : 1000;
   run.prediction_iterations = o.iterations > 0 ? o.iterations : run.paper ? 5000 : 100;
   run.seeds = o.seeds > 0 ? o.seeds : run.paper ? 1 : 3;
-  std::vector<std::string> names;
-  for (const DualPipeNetwork& network : dualpipe_networks()) names.push_back(network.name);
-  const std::set<std::string> wanted = selected("--networks", o.networks, names);
-  for (DualPipeNetwork& network : dualpipe_networks())
+  std::vector<DualPipeNetwork> networks = existing_networks();
+  const std::set<std::string> wanted = selected("--networks", o.networks, names_of(networks));
+  for (DualPipeNetwork& network : networks)
     if (wanted.contains(network.name)) run.networks.push_back(std::move(network));
   return run;
+}
+
+std::vector<const Part*> selected_parts(const std::string& only) {
+  const std::set<std::string> wanted = selected("--only", only, figure_names());
+  std::vector<const Part*> result;
+  for (const Part& part : parts())
+    if (!(part.only_by_name && only.empty()) &&
+        std::ranges::any_of(part.figures, [&](const auto& name) { return wanted.contains(name); }))
+      result.push_back(&part);
+  return result;
+}
+
+std::vector<DualPipeNetwork> taken(const Part& part, const DualPipeRun& run,
+                                   std::vector<DualPipeNetwork> networks) {
+  std::erase_if(networks, [&](const DualPipeNetwork& n) { return !part.takes || !part.takes(run, n); });
+  return networks;
+}
+
+// What the run computes, with the networks of each part, and what it leaves out.
+struct Plan {
+  std::vector<std::pair<const Part*, DualPipeRun>> parts;
+  std::vector<std::string> left_out;  // sentences
+};
+
+Plan plan_of(const DualPipeOptions& options, const DualPipeRun& run) {
+  Plan plan;
+  std::set<std::string> used;
+  for (const Part* part : selected_parts(options.only)) {
+    DualPipeRun own = run;
+    own.networks = taken(*part, run, run.networks);
+    for (const std::string& name : names_of(own.networks)) used.insert(name);
+    if (part->takes && own.networks.empty())
+      plan.left_out.push_back(fmt::format("{} ({}): none of --networks {}; takes {}",
+                                          fmt::join(part->figures, ", "), part->words,
+                                          fmt::join(names_of(run.networks), ","),
+                                          fmt::join(names_of(taken(*part, run, existing_networks())), ", ")));
+    else
+      plan.parts.emplace_back(part, std::move(own));
+  }
+  if (plan.parts.empty()) throw Error(fmt::format("nothing to compute: {}", fmt::join(plan.left_out, "; ")));
+  for (const std::string& name : names_of(run.networks))
+    if (!options.networks.empty() && !used.contains(name))
+      plan.left_out.push_back(fmt::format("--networks {}: no selected figure takes it", name));
+  return plan;
 }
 
 std::string missing_networks() {
@@ -114,17 +183,19 @@ std::string dualpipe_figure_help() {
 }
 
 Report dualpipe_report(const DualPipeOptions& options, const SaveReport& save) {
-  const std::set<std::string> wanted = selected("--only", options.only, figure_names());
   const DualPipeRun run = run_of(options);
+  const Plan plan = plan_of(options, run);
   Report report{.title = "DualPipe and SpecTrain, reproduced", .introduction = introduction(run)};
+  for (const std::string& what : plan.left_out) {
+    report.introduction.push_back(fmt::format("Left out: {}.", what));
+    log_error(fmt::format("left out: {}", what));
+  }
   save(report);
-  for (const Part& part : parts()) {
-    if (part.only_by_name && options.only.empty()) continue;
-    if (std::ranges::none_of(part.figures, [&](const auto& name) { return wanted.contains(name); })) continue;
+  for (const auto& [part, of_part] : plan.parts) {
     const auto begin = std::chrono::steady_clock::now();
-    part.add(run, report);
+    part->add(of_part, report);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    log_info(fmt::format("{}: {:.0f} s", part.words, took.count()));
+    log_info(fmt::format("{}: {:.0f} s", part->words, took.count()));
     save(report);
   }
   return report;

@@ -17,8 +17,8 @@ inline constexpr std::int64_t kPaperBatch = 128;
 
 /// What to compute, and at which size: what the options of `tandem reproduce dualpipe` say.
 struct DualPipeRun {
-  bool paper = false;  ///< --scale paper
-  std::vector<DualPipeNetwork> networks{};
+  bool paper = false;                       ///< --scale paper
+  std::vector<DualPipeNetwork> networks{};  ///< that exist
   std::string data{};
   std::int64_t iterations = 0;             ///< of each training
   std::int64_t prediction_iterations = 0;  ///< of Fig. 9
@@ -44,7 +44,8 @@ struct DualPipeImages {
 };
 DualPipeImages read_images(const DualPipeRun& run);
 
-// The parts of the page. Each adds its figures and what they say about the paper's sentences.
+// The parts of the page. Each adds its figures and what they say about the paper's sentences, of all networks
+// of the run: those with which the part works.
 
 /// Figs. 6 and 8: which batch a device works on, and with which weights.
 void add_schedules(const DualPipeRun& run, Report& report);

@@ -160,12 +160,31 @@ TEST_F(CliDualPipe, MeasuresProfilesThatTheSimulatorReads) {
               value("fig10-measured.csv", {"ResNet-56, 2", "DualPipe"}), 1e-9);
 }
 
+TEST_F(CliDualPipe, SaysWhichFiguresTakeNoneOfTheNetworks) {
+  const Ended e = run(command("--only fig3,fig6,fig9 --networks resnet56,resnet20"));
+  ASSERT_EQ(0, e.status) << e.err;
+  EXPECT_TRUE(std::filesystem::exists(file("out/fig6.csv")));
+  EXPECT_EQ(2, std::ssize(rows("fig3.csv"))) << "ResNet-56, two kinds of parallelism";
+  EXPECT_FALSE(std::filesystem::exists(file("out/fig9.csv")));
+  const std::string page = read_file(file("out/index.html"));
+  for (const char* text : {"fig9 (predictions): none of --networks resnet56,resnet20; takes snn",
+                           "--networks resnet20: no selected figure takes it"}) {
+    EXPECT_NE(std::string::npos, e.err.find(text)) << e.err;
+    EXPECT_NE(std::string::npos, page.find(text));
+  }
+  EXPECT_EQ(std::string::npos, e.err.find("fig6")) << "it takes no network";
+  const Ended all = run(command("--only fig6 --force"));
+  EXPECT_EQ("", all.err) << "nothing is left out without --networks";
+}
+
 TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--scale tiny"), {"--scale 'tiny'", "small or paper"});
   expect_refused(command("--only fig99"), {"--only 'fig99'", "fig6"});
   expect_refused(command("--networks lenet"), {"--networks 'lenet'", "vgg16"});
   expect_refused(command("--iterations -1"), {"--iterations"});
-  expect_refused(command("--only rates --networks snn"), {"--only rates", "mlp-residual"});
+  expect_refused(command("--networks snn,resnet152"),
+                 {"--networks 'resnet152'", "vgg16"});  // Tandem lacks it
+  expect_refused(command("--only rates --networks snn"), {"nothing to compute", "rates", "mlp-residual"});
   std::filesystem::remove_all(file("out"));
   expect_refused(command("--only table1 --networks mlp-residual --data " + file("none")), {"none"});
   std::filesystem::remove_all(file("out"));
