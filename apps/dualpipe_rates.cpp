@@ -69,8 +69,7 @@ void add_rates(const DualPipeRun& run, Report& report) {
       "scheme",
       "validation accuracy in %",
       {}};
-  for (const char* rule : {"momentum", "ema", "raw+ema"})
-    figure.panels.push_back(panel_of(rule, run, network, images));
+  for (const char* rule : kSgdRules) figure.panels.push_back(panel_of(rule, run, network, images));
   report.figures.push_back(std::move(figure));
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/named.h>
 
 #include "decimal.h"
 #include "dualpipe_run.h"
@@ -16,6 +17,8 @@
 
 namespace tandem::apps {
 namespace {
+
+constexpr std::int64_t kLeastIterations = 4;
 
 // Some figures that are made together.
 struct Part {
@@ -76,23 +79,22 @@ std::vector<DualPipeNetwork> existing_networks() {
   return networks;
 }
 
-std::vector<std::string> names_of(const std::vector<DualPipeNetwork>& networks) {
-  std::vector<std::string> names;
-  for (const DualPipeNetwork& network : networks) names.push_back(network.name);
-  return names;
-}
-
 DualPipeRun run_of(const DualPipeOptions& o) {
   if (o.scale != "small" && o.scale != "paper")
     throw Error(fmt::format("--scale '{}': choose small or paper", o.scale));
   if (o.iterations < 0 || o.batch_size < 0 || o.seeds < 0)
     throw Error("--iterations, --batch-size and --seeds must be 0 or more");
+  if (o.iterations > 0 && o.iterations < kLeastIterations)
+    throw Error(fmt::format(
+        "--iterations {}: must be 0, or at least {}, since Fig. 9 compares weights that are three "
+        "updates apart",
+        o.iterations, kLeastIterations));
   DualPipeRun run{.paper = o.scale == "paper", .data = o.data, .batch_size = o.batch_size};
   run.iterations = o.iterations > 0 ? o.iterations : run.paper ? 5000 : 1000;
   run.prediction_iterations = o.iterations > 0 ? o.iterations : run.paper ? 5000 : 100;
   run.seeds = o.seeds > 0 ? o.seeds : run.paper ? 1 : 3;
   std::vector<DualPipeNetwork> networks = existing_networks();
-  const std::set<std::string> wanted = selected("--networks", o.networks, names_of(networks));
+  const std::set<std::string> wanted = selected("--networks", o.networks, engine::names_of(networks));
   for (DualPipeNetwork& network : networks)
     if (wanted.contains(network.name)) run.networks.push_back(std::move(network));
   return run;
@@ -126,17 +128,17 @@ Plan plan_of(const DualPipeOptions& options, const DualPipeRun& run) {
   for (const Part* part : selected_parts(options.only)) {
     DualPipeRun own = run;
     own.networks = taken(*part, run, run.networks);
-    for (const std::string& name : names_of(own.networks)) used.insert(name);
+    for (const std::string& name : engine::names_of(own.networks)) used.insert(name);
     if (part->takes && own.networks.empty())
-      plan.left_out.push_back(fmt::format("{} ({}): none of --networks {}; takes {}",
-                                          fmt::join(part->figures, ", "), part->words,
-                                          fmt::join(names_of(run.networks), ","),
-                                          fmt::join(names_of(taken(*part, run, existing_networks())), ", ")));
+      plan.left_out.push_back(
+          fmt::format("{} ({}): none of --networks {}; takes {}", fmt::join(part->figures, ", "), part->words,
+                      fmt::join(engine::names_of(run.networks), ","),
+                      fmt::join(engine::names_of(taken(*part, run, existing_networks())), ", ")));
     else
       plan.parts.emplace_back(part, std::move(own));
   }
   if (plan.parts.empty()) throw Error(fmt::format("nothing to compute: {}", fmt::join(plan.left_out, "; ")));
-  for (const std::string& name : names_of(run.networks))
+  for (const std::string& name : engine::names_of(run.networks))
     if (!options.networks.empty() && !used.contains(name))
       plan.left_out.push_back(fmt::format("--networks {}: no selected figure takes it", name));
   return plan;

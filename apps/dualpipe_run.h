@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ struct DualPipeRun {
   }
 };
 
+/// Values of --sgd-rule: the paper's Eq. 2 leaves open which one it means.
+inline constexpr std::array kSgdRules{"momentum", "ema", "raw+ema"};
 /// A pipeline is validated, and so drained, after so many iterations.
 inline constexpr std::int64_t kValidateEvery = 200;
 

@@ -10,6 +10,7 @@
 #include <tandem/dist/median.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
+#include <tandem/plan/measured_stages.h>
 #include <tandem/train/trainer.h>
 
 namespace tandem::apps {
@@ -97,6 +98,8 @@ LearningCurve train(DualPipeJob job, const DualPipeImages& images) {
   const auto shuffled = std::make_shared<ShuffledDataset>(images.train, job.seed);
   Trainer trainer(network, std::make_shared<ShortEpochs>(shuffled, kValidateEvery * job.batch_size),
                   options_of(job));
+  for (const StageCost& stage : engine::stage_costs(trainer.session().program(trainer.training_program())))
+    curve.stage_weights.push_back(stage.weight_bytes / static_cast<double>(size_of(DType::f32)));
   trainer.add({.batch =
                    [&](const BatchResult& b) {
                      curve.loss.push_back(b.loss.at(0));

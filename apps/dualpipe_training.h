@@ -35,6 +35,7 @@ struct LearningCurve {
   std::vector<double> loss;  ///< by iteration
   std::vector<Validation> validations;
   std::vector<std::vector<PredictionError>> prediction;  ///< by iteration, as DualPipeJob asks for
+  std::vector<double> stage_weights;                     ///< number of trained weights, by stage
   double step_ms = 0;                                    ///< median over the iterations
   bool diverged = false;
 };

@@ -182,6 +182,7 @@ TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--only fig99"), {"--only 'fig99'", "fig6"});
   expect_refused(command("--networks lenet"), {"--networks 'lenet'", "vgg16"});
   expect_refused(command("--iterations -1"), {"--iterations"});
+  expect_refused(command("--iterations 3"), {"--iterations 3", "at least 4"});
   expect_refused(command("--networks snn,resnet152"),
                  {"--networks 'resnet152'", "vgg16"});  // Tandem lacks it
   expect_refused(command("--only rates --networks snn"), {"nothing to compute", "rates", "mlp-residual"});
