@@ -30,6 +30,9 @@ StageProfile family_profile(const NetworkFamily& family, int gpus);
 /// formula, the others are simulated, in lockstep.
 using SchemeOutcomes = std::map<std::string, engine::PipelineSimulation>;
 SchemeOutcomes scheme_outcomes(const StageProfile& profile);
+/// The same, if each pipeline has a profile of its own. They differ in their stages alone.
+using SchemeProfiles = std::map<std::string, StageProfile>;
+SchemeOutcomes scheme_outcomes(const SchemeProfiles& profiles);
 
 /// A panel of Fig. 11: for each scheme where the time of a batch goes, over that of a batch with Data P.
 Panel breakdown_panel(const std::string& name, const SchemeOutcomes& outcomes);

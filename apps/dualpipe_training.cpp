@@ -13,6 +13,8 @@
 #include <tandem/plan/measured_stages.h>
 #include <tandem/train/trainer.h>
 
+#include "busy_share.h"
+
 namespace tandem::apps {
 namespace {
 
@@ -73,6 +75,7 @@ TrainerOptions options_of(const DualPipeJob& job) {
   return {.strategy = {.stages = job.stages,
                        .schedule = job.schedule,
                        .lockstep = job.lockstep,
+                       .cuts = job.cuts,
                        .optimizer = SgdOptions{.momentum = kMomentum, .rule = job.rule},
                        .measure_prediction = job.measure_prediction,
                        .threads = 1},
@@ -98,7 +101,12 @@ LearningCurve train(DualPipeJob job, const DualPipeImages& images) {
   const auto shuffled = std::make_shared<ShuffledDataset>(images.train, job.seed);
   Trainer trainer(network, std::make_shared<ShortEpochs>(shuffled, kValidateEvery * job.batch_size),
                   options_of(job));
-  for (const StageCost& stage : engine::stage_costs(trainer.session().program(trainer.training_program())))
+  const engine::Program& program = trainer.session().program(trainer.training_program());
+  if (job.measure_busy)
+    trainer.session().measure(
+        static_cast<std::size_t>(program.units(job.iterations) * std::ssize(program.instructions)),
+        trainer.training_program());
+  for (const StageCost& stage : engine::stage_costs(program))
     curve.stage_weights.push_back(stage.weight_bytes / static_cast<double>(size_of(DType::f32)));
   trainer.add({.batch =
                    [&](const BatchResult& b) {
@@ -120,6 +128,9 @@ LearningCurve train(DualPipeJob job, const DualPipeImages& images) {
   } catch (const NonFinite&) {
     curve.diverged = true;
   }
+  if (job.measure_busy)
+    curve.busy = busy_share(program, trainer.session().timeline(0, trainer.training_program()),
+                            program.max_lag, job.iterations);
   curve.step_ms = 1e3 * median(std::move(seconds));
   return curve;
 }

@@ -21,6 +21,8 @@ struct DualPipeJob {
   std::int64_t batch_size = 0, iterations = 0;
   std::uint64_t seed = 1;  ///< of the first weights and of the order of the images
   bool lockstep = false;
+  std::vector<std::string> cuts{};  ///< as in Strategy
+  bool measure_busy = false;        ///< of a lockstep run
   std::vector<int> measure_prediction{};
 };
 
@@ -36,7 +38,8 @@ struct LearningCurve {
   std::vector<Validation> validations;
   std::vector<std::vector<PredictionError>> prediction;  ///< by iteration, as DualPipeJob asks for
   std::vector<double> stage_weights;                     ///< number of trained weights, by stage
-  double step_ms = 0;                                    ///< median over the iterations
+  double busy = 0;     ///< while all stages have batches: the share of their time in which they compute
+  double step_ms = 0;  ///< median over the iterations
   bool diverged = false;
 };
 

@@ -1,0 +1,149 @@
+#include "dualpipe_profiles.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/runtime/profile.h>
+#include <tandem/plan/build.h>
+#include <tandem/plan/measured_stages.h>
+#include <tandem/plan/network_layers.h>
+#include <tandem/train/objective.h>
+
+#include "dualpipe_training.h"
+#include "log.h"
+#include "measured_feed.h"
+
+namespace tandem::apps {
+using namespace engine;
+namespace {
+
+constexpr std::int64_t kRealIterations = 16;
+// PCIe 3.0 x16 and the Tesla P40 of the paper: bytes and multiplications and additions per second.
+constexpr double kLinkBytes = 15.75e9, kGpuFlops = 11.76e12;
+
+const SgdOptions kSgd{.momentum = 0.9};
+
+double flops_of(const Program& program) {
+  double flops = 0;
+  for (const Instruction& s : program.instructions)
+    if (s.op) flops += s.op->cost(s.inputs, s.outputs).flops;
+  return flops;
+}
+
+// Measures one network.
+class Measurement {
+ public:
+  Measurement(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch)
+      : images_(images), batch_(batch), network_(network), net_(traced(network, images)) {}
+
+  // What all schemes and numbers of stages have in common.
+  StageProfile common() const {
+    const double single_ms = batch_ms(batch_);
+    TrainFeed host = feed(batch_);
+    const Graph forward = net_.forward(batch_);
+    return {.link = {.bytes_per_ms = flops_of(build(forward, one_)) / single_ms * kLinkBytes / kGpuFlops},
+            .corun = measured_corun(forward, one_, host, net_.module->state(), 1),
+            .uncut = UncutCost{.single_ms = single_ms}};
+  }
+
+  // The time that N devices compute for a batch of which each has a part, over an Nth of one device's.
+  double data_compute_factor(int gpus, double single_ms) const {
+    return gpus * batch_ms(std::max<std::int64_t>(1, batch_ / gpus)) / single_ms;
+  }
+
+  std::vector<StageCost> stages(const Strategy& strategy) const {
+    const Program program = build(net_.forward(batch_), strategy);
+    TrainFeed host = feed(batch_);
+    Profile profile;
+    profile.measure(program, cpu_kernels(), host, net_.module->state());
+    return stage_costs(with_costs(program, profile));
+  }
+
+  Strategy strategy(const DualPipeScheme& scheme, int stages) const {
+    return strategy_for(net_, scheme, stages, batch_);
+  }
+
+  RealRun run(const Strategy& strategy) const {
+    const LearningCurve curve = train({.network = network_.whole(),
+                                       .schedule = strategy.schedule,
+                                       .stages = strategy.stages,
+                                       .batch_size = batch_,
+                                       .iterations = kRealIterations,
+                                       .lockstep = true,
+                                       .cuts = strategy.cuts,
+                                       .measure_busy = true},
+                                      {images_.train, {}});
+    return {curve.step_ms, curve.busy};
+  }
+
+ private:
+  TrainFeed feed(std::int64_t samples) const { return measured_feed(images_.train, samples); }
+  double batch_ms(std::int64_t samples) const {
+    TrainFeed host = feed(samples);
+    return measured_batch_ms(net_.forward(samples), one_, host, net_.module->state());
+  }
+
+  const DualPipeImages& images_;
+  const std::int64_t batch_;
+  const DualPipeNetwork& network_;
+  const TracedNetwork net_;
+  const Strategy one_{.optimizer = kSgd};  // one device
+};
+
+}  // namespace
+
+Graph TracedNetwork::forward(std::int64_t samples) const {
+  return trace_forward(*module, data, classification(), samples, true);
+}
+
+TracedNetwork traced(const DualPipeNetwork& network, const DualPipeImages& images) {
+  TracedNetwork result{network.whole(), *images.train};
+  result.module->initialize(1);
+  return result;
+}
+
+Strategy strategy_for(const TracedNetwork& network, const DualPipeScheme& scheme, int stages,
+                      std::int64_t batch) {
+  Strategy strategy{.stages = stages, .schedule = scheme.schedule, .lockstep = true, .optimizer = kSgd};
+  strategy.cuts = balanced_cuts(network.forward(batch), strategy);
+  return strategy;
+}
+
+double MeasuredNetwork::backward_ratio() const {
+  double forward = 0, backward = 0;
+  for (const StageCost& s : profiles.begin()->second.at(kDualPipeSchemes[kPipeDream].timed_as).stages)
+    forward += s.forward_ms, backward += s.backward_ms;
+  return backward / forward;
+}
+
+double MeasuredNetwork::corun() const { return profiles.begin()->second.begin()->second.corun; }
+
+double MeasuredNetwork::single_ms() const {
+  return profiles.begin()->second.begin()->second.uncut->single_ms;
+}
+
+MeasuredNetwork measure(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch,
+                        const std::vector<int>& gpus) {
+  const Measurement measurement(network, images, batch);
+  MeasuredNetwork result{network.title, {}, {}, {}};
+  StageProfile profile = measurement.common();
+  for (const int n : gpus) {
+    profile.uncut->data_compute_factor = measurement.data_compute_factor(n, profile.uncut->single_ms);
+    for (const std::size_t s : kTimedPipelines) {
+      const DualPipeScheme& scheme = kDualPipeSchemes[s];
+      const Strategy strategy = measurement.strategy(scheme, n);
+      profile.stages = measurement.stages(strategy);
+      profile.uncut->sync_bytes = 0;
+      for (const StageCost& stage : profile.stages) profile.uncut->sync_bytes += stage.weight_bytes;
+      result.profiles[n][scheme.timed_as] = profile;
+      result.cuts[n][scheme.timed_as] = strategy.cuts;
+      if (n == gpus.front()) result.runs[scheme.timed_as] = measurement.run(strategy);
+    }
+  }
+  log_info(fmt::format("{}: {:.0f} ms on one device, B/F {:.2f}, corun {:.2f}", network.title,
+                       result.single_ms(), result.backward_ratio(), result.corun()));
+  return result;
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph/graph.h>
+#include <tandem/plan/strategy.h>
+
+#include "dualpipe_families.h"
+#include "dualpipe_run.h"
+#include "dualpipe_schemes.h"
+
+namespace tandem::apps {
+
+/// A network with its weights, traced for a batch.
+struct TracedNetwork {
+  std::unique_ptr<nn::Module> module;
+  const Dataset& data;
+  engine::Graph forward(std::int64_t samples) const;
+};
+/// Returns the network in the paper's size, for the training images, which it refers to.
+TracedNetwork traced(const DualPipeNetwork& network, const DualPipeImages& images);
+
+/// Returns how a pipeline trains the network in lockstep, every instruction by one thread. The cuts are those
+/// that are best for the scheme, by operations.
+Strategy strategy_for(const TracedNetwork& network, const DualPipeScheme& scheme, int stages,
+                      std::int64_t batch);
+
+/// A lockstep run on stages of this machine.
+struct RealRun {
+  double batch_ms = 0;
+  double busy = 0;  ///< the share of the stages' time in which they compute
+};
+
+/// What is measured of a network on this machine. Schemes have their names of figures of throughput.
+struct MeasuredNetwork {
+  std::string title;
+  std::map<int, SchemeProfiles> profiles;                               ///< by GPUs
+  std::map<int, std::map<std::string, std::vector<std::string>>> cuts;  ///< by GPUs and scheme
+  std::map<std::string, RealRun> runs;  ///< by scheme, on as many stages as the fewest GPUs
+
+  /// Returns B over F of the whole network, without predictions.
+  double backward_ratio() const;
+  double corun() const;
+  double single_ms() const;
+};
+
+/// Measures profiles for these numbers of GPUs, and runs pipelines on the first of them. A device is one
+/// core; its link is as much slower than PCIe 3.0 x16 as it is slower than the paper's GPU, by operations per
+/// second.
+MeasuredNetwork measure(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch,
+                        const std::vector<int>& gpus);
+
+}  // namespace tandem::apps
