@@ -55,9 +55,11 @@ Claim nearer_claim(const std::string& rule, const std::vector<PredictionSeries>&
     shares.push_back(fmt::format("s = {}: {}", kUpdates[i], share(all[i].share_nearer())));
     ratios.push_back(fmt::format("{:.3g}", all[i].ratio_of_means()));
   }
+  const std::string asked = fmt::format("Fig. 9, {}: predicted RMSE below stale RMSE", rule);
+  if (std::ranges::any_of(all, [](const PredictionSeries& s) { return std::isnan(s.share_nearer()); }))
+    return {asked, "always", "", Verdict::unexamined, "The training diverged before all s were measured."};
   return claim(
-      fmt::format("Fig. 9, {}: predicted RMSE below stale RMSE", rule), "always", holds,
-      fmt::format("{} of iterations", fmt::join(shares, ", ")),
+      asked, "always", holds, fmt::format("{} of iterations", fmt::join(shares, ", ")),
       fmt::format("A prediction is nearer than stale weights exactly if what the updates did, projected on "
                   "what it predicts, is more than half as long. Mean predicted over mean stale RMSE: {}.",
                   fmt::join(ratios, ", ")));
@@ -97,7 +99,7 @@ void add_prediction(const DualPipeRun& run, Report& report) {
     for (std::size_t i = 0; i < all.size(); ++i) figure.panels.push_back(panel_of(rule, kUpdates[i], all[i]));
     report.claims.push_back(nearer_claim(rule, all));
     log_info(fmt::format("{}: {}", report.claims.back().asked, report.claims.back().ours));
-    if (sgd_rule(rule) == SgdRule::momentum)  // the paper's
+    if (sgd_rule(rule) == SgdRule::momentum && !std::isnan(all.back().share_nearer()))  // the paper's
       report.claims.push_back(ratio_claim_of(rule, kUpdates.back(), all.back()));
   }
   report.figures.push_back(std::move(figure));

@@ -171,7 +171,8 @@ std::vector<std::string> introduction(const DualPipeRun& run) {
       "is as fast as DualPipe (tandem sim pipeline --schedule pipedream-async,dualpipe).",
       missing_networks(),
       "A result agrees if it is inside the paper's range, or within a tenth of its ends. It overlaps if a part of "
-      "it is. Otherwise it has the same direction, or it differs. It is given if the paper's number is an input."};
+      "it is. Otherwise it has the same direction, or it differs. It is given if the paper's number is an input, and not "
+      "examined if there is nothing of it here."};
 }
 
 }  // namespace

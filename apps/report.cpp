@@ -24,7 +24,7 @@ h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2em }
 table { border-collapse: collapse; margin: 1em 0; font-size: 0.9em }
 th, td { border: 1px solid #ccc; padding: 0.35em 0.6em; text-align: left; vertical-align: top }
 th { background: #f2f2f2 } td.number { text-align: right; font-variant-numeric: tabular-nums }
-.agrees { background: #dff2e4 } .overlaps, .same { background: #fdf3d6 } .differs { background: #f9dcd8 } .given { background: #eee }
+.agrees { background: #dff2e4 } .overlaps, .same { background: #fdf3d6 } .differs { background: #f9dcd8 } .given, .not { background: #eee }
 .claims td:nth-child(2), .claims td:nth-child(3) { min-width: 8.5em }
 svg { max-width: 100%; height: auto } details { margin-bottom: 1em }
 )";
@@ -77,6 +77,7 @@ const char* words_of(Verdict verdict) {
     case Verdict::overlaps: return "overlaps";
     case Verdict::direction: return "same direction";
     case Verdict::differs: return "differs";
+    case Verdict::unexamined: return "not examined";
     case Verdict::given: return "given";
   }
   return "";

@@ -21,7 +21,8 @@ enum class Verdict {
   overlaps,   ///< in part inside it
   direction,  ///< outside, with the same sign
   differs,
-  given  ///< the paper's number is an input here, so that an equal result shows nothing
+  unexamined,  ///< there is nothing to compare
+  given        ///< the paper's number is an input here, so that an equal result shows nothing
 };
 Verdict compared(Range paper, Range ours);
 const char* words_of(Verdict verdict);

@@ -147,6 +147,26 @@ TEST_F(CliDualPipe, TrainsAndComparesByItsRawNumbers) {
     EXPECT_NEAR(times[scheme] / times["Data P."], value("fig13.csv", {"residual MLP", scheme}), 1e-9);
     EXPECT_NEAR(mean[scheme], value("table1.csv", {"residual MLP", scheme, "mean"}), 1e-9);
   }
+  const auto over_data = [&](const std::string& seed) {
+    return 100 * (best(seed, "SpecTrain") - best(seed, "Data P."));
+  };
+  EXPECT_NE(
+      std::string::npos,
+      out.find(fmt::format("SpecTrain over Data P., mean: {:+.2f} points, by seed {:+.2f} to {:+.2f}",
+                           (over_data("1") + over_data("2")) / 2, std::min(over_data("1"), over_data("2")),
+                           std::max(over_data("1"), over_data("2")))))
+      << out;
+  EXPECT_NE(std::string::npos, out.find("not examined    Fig. 13: training time over that of Data P., CNN"))
+      << "no CNN was trained\n"
+      << out;
+  const double ours = times["SpecTrain"] / times["Data P."];
+  const double periods =
+      value("fig10.csv", {"FCN + RNN, 4", "Data P."}) / value("fig10.csv", {"FCN + RNN, 4", "DualPipe"});
+  EXPECT_NE(std::string::npos,
+            read_file(file("out/index.html"))
+                .find(fmt::format("The periods of Fig. 10 alone give {:.1f} %; the iterations, counted at "
+                                  "validations, ×{:.3g}.",
+                                  100 * periods, ours / periods)));
 }
 
 TEST_F(CliDualPipe, MeasuresProfilesThatTheSimulatorReads) {
