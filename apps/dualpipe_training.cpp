@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include <tandem/core/base/units.h>
 #include <tandem/core/graph/scope.h>
 #include <tandem/datasets/dataset_adapter.h>
 #include <tandem/datasets/shuffled_dataset.h>
@@ -131,7 +132,7 @@ LearningCurve train(DualPipeJob job, const DualPipeImages& images) {
   if (job.measure_busy)
     curve.busy = busy_share(program, trainer.session().timeline(0, trainer.training_program()),
                             program.max_lag, job.iterations);
-  curve.step_ms = 1e3 * median(std::move(seconds));
+  curve.step_ms = kMsPerSecond * median(std::move(seconds));
   return curve;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/base/units.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/measured_stages.h>
 
@@ -44,8 +45,8 @@ void add_transfers(const DualPipeRun& run, Report& report) {
   for (const DualPipeNetwork& network : run.networks) {
     const Sent& bytes = all.emplace_back(sent(network, images, batch));
     panel.places.push_back(network.title);
-    panel.series[0].values.push_back(bytes.data / 1e6);
-    panel.series[1].values.push_back(bytes.pipeline / 1e6);
+    panel.series[0].values.push_back(bytes.data / kBytesPerMb);
+    panel.series[1].values.push_back(bytes.pipeline / kBytesPerMb);
   }
   report.figures.push_back(
       {"fig3",

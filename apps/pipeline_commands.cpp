@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/units.h>
 #include <tandem/plan/layer_profile.h>
 #include <tandem/plan/pipeline_simulation.h>
 
@@ -18,7 +19,6 @@ using namespace engine;
 namespace {
 
 using nlohmann::ordered_json;
-constexpr double kMsPerSecond = 1e3, kBytesPerMb = 1e6;
 
 PartitionProblem problem_of(const PipelinePlanOptions& o) {
   PartitionProblem problem{.layers = read_layer_profile(o.profile), .schedule = {}, .corun = o.corun};

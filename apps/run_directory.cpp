@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/base/files.h>
+#include <tandem/core/base/units.h>
 
 #include "flags.h"
 #include "log.h"
@@ -214,8 +215,12 @@ template <class F> void RunDirectory::record(const F& write) try {
 
 void RunDirectory::batch(const BatchResult& b) {
   const double images_per_second = static_cast<double>(b.samples) / b.seconds;
-  json line{{"step", b.batch},       {"epoch", b.epoch},           {"loss", per_model(b.loss)},
-            {"lr", per_model(b.lr)}, {"step_ms", b.seconds * 1e3}, {"images_per_second", images_per_second}};
+  json line{{"step", b.batch},
+            {"epoch", b.epoch},
+            {"loss", per_model(b.loss)},
+            {"lr", per_model(b.lr)},
+            {"step_ms", b.seconds * kMsPerSecond},
+            {"images_per_second", images_per_second}};
   for (const PredictionError& e : b.prediction)
     line["prediction"].push_back({{"stage", e.stage},
                                   {"updates", e.updates},

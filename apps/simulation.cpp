@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/units.h>
 #include <tandem/engine.h>
 #include <tandem/plan/layer_profile.h>
 #include <tandem/plan/measured_layers.h>
@@ -46,7 +47,8 @@ StageProfile stage_profile(const TrainOptions& o, const Strategy& s, const CoreS
                            const Program& program, const Graph& forward, const CifarData& data) {
   StageProfile stages{.stages = stage_costs(program), .corun = program.corun_of(0)};
   if (!o.link.empty())
-    stages.link = {.bytes_per_ms = s.link.bandwidth / 1e3, .latency_ms = s.link.latency * 1e3};
+    stages.link = {.bytes_per_ms = s.link.bandwidth / kMsPerSecond,
+                   .latency_ms = s.link.latency * kMsPerSecond};
   if (!o.profile.empty()) return stages;
   TrainFeed host = measured_feed(data.train, o.batch_size, o.microbatches, o.seed);
   const StateDict state = initial_state(o, data.classes);
@@ -93,14 +95,14 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   write_trace(o.trace, sim.timeline());
   Summary summary;
   summary.simulated = true;
-  summary.step_ms = sim.now() / static_cast<double>(batches) * 1e3;
-  summary.images_per_second = static_cast<double>(o.batch_size) / summary.step_ms * 1e3;
+  summary.step_ms = sim.now() / static_cast<double>(batches) * kMsPerSecond;
+  summary.images_per_second = static_cast<double>(o.batch_size) / summary.step_ms * kMsPerSecond;
   summary.planned_peak_bytes = planned_peak(program);
   summary.live_peak_bytes = live_peak(program);
   directory.summary(summary);
   fmt::print("predicted: {:.2f} ms per step, {:.0f} images/s, planned peak {:.1f} MB per device\n",
              summary.step_ms, summary.images_per_second,
-             static_cast<double>(summary.planned_peak_bytes) / 1e6);
+             static_cast<double>(summary.planned_peak_bytes) / kBytesPerMb);
   print_lanes(sim);
 }
 

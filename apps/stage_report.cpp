@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/pipeline/stages.h>
+#include <tandem/core/base/units.h>
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/network_layers.h>
 
@@ -29,7 +29,6 @@ std::vector<int> layers_at(const std::vector<std::string>& cuts, const Partition
 }  // namespace
 
 void say_stages(const Graph& forward, const Strategy& strategy, const std::optional<Profile>& profile) {
-  constexpr double kMsPerSecond = 1e3, kBytesPerMb = 1e6;
   PartitionProblem problem;
   if (profile) problem = measured_partition_problem(forward, strategy, *profile);
   const bool is_measured = !layers_at(strategy.cuts, problem).empty();

@@ -5,12 +5,11 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/units.h>
 #include <tandem/core/runtime/sim_backend.h>
 
 namespace tandem::engine {
 namespace {
-
-constexpr double kMsPerSecond = 1e3;
 
 Instruction instruction(std::string name, LaneId lane, double ms) {
   Instruction s;

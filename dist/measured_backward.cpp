@@ -9,14 +9,13 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/units.h>
 #include <tandem/core/schedule/accesses.h>
 #include <tandem/dist/median.h>
 #include <tandem/ops/collective.h>
 
 namespace tandem::engine {
 namespace {
-
-constexpr double kMsPerSecond = 1e3;
 
 // The last instruction before `reader` that makes what it reads as `member`.
 InstructionId maker_of(const Program& p, InstructionId reader, MemberId member) {

@@ -9,11 +9,12 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
+#include <tandem/core/base/units.h>
 
 namespace tandem::engine {
 namespace {
 
-constexpr double kMsPerSecond = 1e3, kLeastMs = 1e-6, kMostMs = 1e10, kMostBytes = 1e12;
+constexpr double kLeastMs = 1e-6, kMostMs = 1e10, kMostBytes = 1e12;
 constexpr std::size_t kMostLayers = 10'000;
 
 PipelineLayer layer_of(const JsonInput& j) {

@@ -1,5 +1,6 @@
 #include <tandem/plan/measured_layers.h>
 
+#include <tandem/core/base/units.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/measured_stages.h>
@@ -25,7 +26,6 @@ Program layers_program(const Graph& forward, const Strategy& strategy) {
 
 PartitionProblem measured_partition_problem(const Graph& forward, const Strategy& strategy,
                                             const Profile& profile) {
-  constexpr double kMsPerSecond = 1e3;
   const std::vector<std::string> cuts = possible_cuts(forward, strategy.stages);
   PartitionProblem problem = partition_problem(forward, cuts, strategy);
   const auto costs = stage_costs(with_costs(layers_program(forward, strategy, cuts), profile));

@@ -4,14 +4,13 @@
 #include <map>
 #include <utility>
 
+#include <tandem/core/base/units.h>
 #include <tandem/core/runtime/profile.h>
 #include <tandem/core/runtime/trial_run.h>
 #include <tandem/plan/build.h>
 
 namespace tandem::engine {
 namespace {
-
-constexpr double kMsPerSecond = 1e3;
 
 int stages_of(const Program& program) {
   int stages = 1;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/units.h>
 #include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/apply.h>
@@ -22,8 +23,6 @@ Tensors StageOp::vjp(const VjpArgs& args) const {
 Tensors StageOp::vmap(const VmapArgs&) const { no_rule(*this, "vmap", "it stands for a stage of one model"); }
 
 namespace {
-
-constexpr double kMsPerSecond = 1e3;
 
 // As many f32 as fit into these bytes, at least one.
 TensorType floats(double bytes) {
