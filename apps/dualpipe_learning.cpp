@@ -148,7 +148,7 @@ void add_curves(const DualPipeRun& run, const std::vector<TrainedNetwork>& all,
   for (const TrainedNetwork& t : all)
     sizes.push_back(fmt::format("{}: batch {}, rate {}", t.network->title, t.batch_size, t.network->lr));
   const std::string how = fmt::format(
-      "{} iterations, mean of {}; {}. Data P. is one device with the same batches; the others run on {} stages. "
+      "{} iterations, mean of {}; {}. Data P. is one device with the same batches; the others run on {} stages, each with the cuts that are best for it by operations. "
       "Every {} iterations the network is validated. A pipeline is empty then, so its next batches meet weights that "
       "are less old than usual. {}",
       run.iterations, counted(run.seeds, "seed"), fmt::join(sizes, "; "), kStages, kValidateEvery,

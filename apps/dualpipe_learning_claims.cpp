@@ -41,7 +41,7 @@ std::string points_text(double points) { return fmt::format("{:+.2f} points", po
 
 std::string by_seed_text(const std::vector<double>& points) {
   const Range range = range_of(points);
-  return points.size() == 1 ? "one seed was trained, so that the spread between seeds is not examined"
+  return points.size() == 1 ? "of one seed"
                             : fmt::format("by seed {:+.2f} to {:+.2f}", range.least, range.most);
 }
 
@@ -139,14 +139,14 @@ Claim time_claim(const std::vector<TimesToAccuracy>& all, NetworkKind kind, std:
       unknown.empty() ? "" : fmt::format(" (without {}: a training diverged)", fmt::join(unknown, ", "));
   const std::string asked =
       fmt::format("Fig. 13: training time over that of {}, {}{}", kDualPipeSchemes[over].title,
-                  network_families()[kind].title, left_out);
+                  kind == kAll ? "all networks" : network_families()[kind].title, left_out);
   if (ratios.empty())
     return {asked, share(paper), "", Verdict::unexamined, "No such network has a time here."};
   const double ours = geometric_mean(ratios), periods = geometric_mean(of_periods);
   return share_claim(
       asked, paper, ours,
       fmt::format("The periods of Fig. 10 alone give {}; the iterations, counted at validations, {}. "
-                  "Why they need so many is not examined.",
+                  "Why the iterations differ is not examined.",
                   share(periods), times(ours / periods)));
 }
 

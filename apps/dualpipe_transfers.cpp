@@ -66,8 +66,7 @@ void add_transfers(const DualPipeRun& run, Report& report) {
   for (const Sent& bytes : all) ratios.push_back(bytes.ratio());
   const Sent& most = *std::ranges::max_element(all, {}, &Sent::ratio);
   const std::string why = fmt::format(
-      "Batches of {} (the paper: {}). The paper prints neither its cuts nor the ratio of each network; what makes the "
-      "difference is not examined.",
+      "Batches of {} (the paper: {}). The paper does not say where it cuts; what makes the difference is not examined.",
       batch, kPaperBatch);
   report.claims.push_back(ratio_claim(
       fmt::format("Fig. 3: what Data P. sends over what a pipeline sends, at most (the paper: SNN; here: {})",
