@@ -31,8 +31,7 @@ double busy_share(const Program& program, const Timeline& timeline, std::int64_t
     if (span.unit < first || span.unit >= end || lane.kind != LaneKind::compute) continue;
     begin = std::min(begin, span.begin);
     until = std::max(until, span.end);
-    if (!program.instruction(span.instruction).barrier)
-      computed[lane.device].emplace_back(span.begin, span.end);
+    computed[lane.device].emplace_back(span.begin, span.end);
   }
   double busy = 0;
   for (auto& [device, parts] : computed) busy += united(std::move(parts));
