@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/units.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/dist/measured_backward.h>
 #include <tandem/engine.h>
@@ -20,7 +21,7 @@ namespace {
 using namespace engine;
 
 constexpr int kRanks = 2;
-constexpr double kMsPerSecond = 1e3, kBytesPerGB = 1e9;
+constexpr double kBytesPerGB = 1e9;
 
 struct Options {
   std::string network = "bert-mlp";

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <random>
 
+#include <tandem/core/base/units.h>
 #include <tandem/dist/all_reduce_policies.h>
 #include <tandem/pipeline/partition.h>
 #include <tandem/pipeline/schedules.h>
@@ -72,7 +73,6 @@ engine::PartitionProblem pipeline(std::string_view schedule) {
 }
 
 void measure() {
-  constexpr double kMsPerSecond = 1e3;
   const AllReduceProblem large = problem(random_layers(1000), 64), deep = problem(resnet152(), 8);
   report("libra, 1,000 layers, K = 10, Z = 150, J = 6",
          kMsPerSecond * fastest(3, [&] { plan_libra(large.layers, large.costs, large.limits); }), "ms", 300);

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/units.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/dist/measured_backward.h>
 #include <tandem/engine.h>
@@ -29,7 +30,7 @@ namespace tandem::bench {
 using namespace engine;
 namespace {
 
-constexpr double kMsPerSecond = 1e3, kHopsPerBackward = 300;
+constexpr double kHopsPerBackward = 300;
 
 struct Options {
   std::vector<std::string> networks = kAllReducedNetworks;

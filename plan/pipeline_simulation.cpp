@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/units.h>
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/dist/link.h>
 #include <tandem/ops/update.h>
@@ -14,8 +15,6 @@
 
 namespace tandem::engine {
 namespace {
-
-constexpr double kMsPerSecond = 1e3;
 
 std::optional<SimulatedOp::Kind> kind_of(const Instruction& s) {
   using enum SimulatedOp::Kind;
