@@ -227,7 +227,7 @@ TEST_F(CliSchedules, ThatAreImpossibleNameTheTask) {
           return std::ranges::find_if(
               s.tasks, [&](const engine::Task& t) { return t.phase == phase && t.stage == stage; });
         };
-        at(Phase::backward, 0)->lag = at(Phase::backward, 1)->lag;
+        at(Phase::backward, 0)->lag = at(Phase::forward, 0)->lag;
       },
       {"backward of micro-batch 0 on stage 0", "needs the backward of micro-batch 0 on stage 1",
        "comes after it"});
