@@ -1,8 +1,10 @@
 #include <tandem/plan/fuse_pointwise.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <tandem/core/graph/graph_ops.h>
@@ -33,6 +35,9 @@ class Fusion {
   explicit Fusion(const Graph& graph)
       : g_(graph), readers_(graph.readers()), expressions_(graph.nodes().size()) {
     for (const NodeId n : graph.nodes().ids())
+      if (const Node& node = graph.node(n); !is_leaf(node) && !view_of(graph, node))
+        computing_[task_of(node.tag)].push_back(n);
+    for (const NodeId n : graph.nodes().ids())
       if (const auto* op = reader(n)) expressions_[n] = expression(n, *op);
   }
 
@@ -51,6 +56,8 @@ class Fusion {
   }
 
  private:
+  using TaskKey = std::tuple<Phase, int, int>;  // phase, stage, micro-batch
+  static TaskKey task_of(const Tag& tag) { return {tag.phase, tag.stage, tag.microbatch}; }
   const TakesExpression* reader(NodeId n) const { return as<TakesExpression>(g_.node(n)); }
   // The op of n if its expression can become a part of another, else null.
   const PointwiseOp* pointwise(NodeId n) const { return n < 0 ? nullptr : as<PointwiseOp>(g_.node(n)); }
@@ -124,10 +131,9 @@ class Fusion {
 
   // True if all that is computed between the two has been absorbed.
   bool adjacent(NodeId p, NodeId n) const {
-    for (NodeId between = p + 1; between < n; ++between)
-      if (const Node& node = g_.node(between); !absorbed_.contains(between) && !is_leaf(node) &&
-                                               !view_of(g_, node) && same_place(node.tag, g_.node(n).tag))
-        return false;
+    const auto& task = computing_.at(task_of(g_.node(n).tag));
+    for (auto between = std::ranges::upper_bound(task, p); between != task.end() && *between < n; ++between)
+      if (!absorbed_.contains(*between) && same_place(g_.node(*between).tag, g_.node(n).tag)) return false;
     return true;
   }
 
@@ -242,6 +248,7 @@ class Fusion {
 
   const Graph& g_;
   const Readers readers_;
+  std::map<TaskKey, std::vector<NodeId>> computing_;         // the nodes of a task that compute, in order
   IdVector<NodeId, std::optional<Expression>> expressions_;  // by node, if it takes one
   std::set<NodeId> absorbed_;                                // nodes that became a part of their only reader
 };
