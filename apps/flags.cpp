@@ -1,6 +1,7 @@
 #include "flags.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -42,6 +43,11 @@ template <class Read> Allowed readable(std::string O::*text, const Read& read) {
 void check_betas(const O& o) {
   if (o.betas.size() != 2 || std::ranges::any_of(o.betas, [](double beta) { return beta >= 1; }))
     throw Error(fmt::format("there must be two, each in [0, 1), not {}", fmt::join(o.betas, ",")));
+}
+void check_measured(const O& o) {
+  std::set<int> different(o.measure_prediction.begin(), o.measure_prediction.end());
+  if (different.size() != o.measure_prediction.size())
+    throw Error(fmt::format("each number must be given once, not {}", fmt::join(o.measure_prediction, ",")));
 }
 void check_loss_scale(const O& o) {
   if (o.loss_scale > 0) check(LossScale{.initial = o.loss_scale});
@@ -329,12 +335,14 @@ std::vector<Flag> output_flags() {
                    kSpansPerLane),
        any, not_with(&O::evaluate, "with --evaluate, which prints only its result"), nothing,
        Special::value_is_optional},
-      {"--measure-prediction", &O::measure_prediction,
+      {"--measure-prediction",
+       &O::measure_prediction,
        "numbers of updates, such as 1,2,3: each line of metrics.jsonl tells, by stage, how far the weights are\n"
        "from what was predicted so many updates before, and from what they were then. It needs memory for so\n"
        "many more versions of the weights and of the optimizer's state, and changes no loss",
-       between(1, kMostMeasured),
-       both(needs(&O::output, "without --output, where its file is"), needs_training), nothing},
+       {.least = 1, .most = kMostMeasured, .check = check_measured},
+       both(needs(&O::output, "without --output, where its file is"), needs_training),
+       nothing},
       {"--tensorboard", &O::tensorboard,
        "batches between losses and rates in --output's event file for TensorBoard (0: no file)", at_least(0),
        [](const O& o) {
@@ -385,7 +393,8 @@ std::vector<Flag> simulation_flags() {
        any, always, nothing},
       {"--profile", &O::profile,
        "kernel times from the profile.json of an earlier --simulate --output, with the same network, batch,\n"
-       "ranks, stages and micro-batches: stages are cut by them; --simulate measures nothing",
+       "ranks and micro-batches: stages are cut by them; --simulate, which then measures nothing, also needs\n"
+       "the same stages and schedule",
        any,
        [](const O& o) -> std::string {
          if (o.simulate) return "";

@@ -208,6 +208,7 @@ void TrainingRun::cut(const Graph& forward, Strategy& strategy) {
   if (cuts.empty() && start_.checkpoint) {
     cuts = read_run_state(*start_.checkpoint).cuts;
     if (std::ssize(cuts) + 1 != strategy.stages) cuts.clear();
+    if (!cuts.empty()) profile_.reset();
   }
   if (cuts.empty() && profile_) cuts = measured_cuts(forward, strategy, *profile_);
   cuts = cuts_of(forward, strategy);

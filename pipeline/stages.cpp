@@ -86,6 +86,12 @@ std::vector<Candidate> with_work(const Graph& g, const std::vector<Candidate>& m
 
 // The stage of each node, −1 for leaves.
 IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::string>& cuts) {
+  for (const std::string& cut : cuts)
+    if (std::ranges::none_of(g.nodes(),
+                             [&](const Node& n) { return !is_leaf(n) && in_module(n.tag.path, cut); }))
+      throw Error(
+          fmt::format("impossible cut: there is no module '{}' that computes something; the modules are: {}",
+                      cut, names_of_modules(g)));
   IdVector<NodeId, int> stage(g.nodes().size(), -1);
   std::size_t current = 0;
   for (std::size_t n = 0; n < stage.size(); ++n) {
@@ -101,9 +107,9 @@ IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::str
     stage[n] = static_cast<int>(current);
   }
   if (current != cuts.size())
-    throw Error(
-        fmt::format("impossible cut: there is no module '{}' after the ones before it; the modules are: {}",
-                    cuts[current], names_of_modules(g)));
+    throw Error(fmt::format(
+        "impossible cut: '{}' does not come after the cuts before it; the modules are, in order: {}",
+        cuts[current], names_of_modules(g)));
   for (std::size_t s = 0; s <= cuts.size(); ++s) {
     bool works = false;
     for (std::size_t n = 0; n < stage.size(); ++n)

@@ -135,6 +135,8 @@ TEST_F(CliPipelines, MeasuredPredictionsAreInTheMetricsAndChangeNoLoss) {
     EXPECT_GT(last.back().at("predicted_rmse"), 0);
   }
   expect_refused(job("--measure-prediction 1"), {"--measure-prediction", "without --output"});
+  expect_refused(job("--measure-prediction 2,1,2 --output " + file("none")),
+                 {"--measure-prediction", "given once", "2,1,2"});
   expect_refused(job("--measure-prediction 1 --momentum 0 --output " + file("none")), {"momentum", "is 0"});
 }
 

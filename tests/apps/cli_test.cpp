@@ -173,14 +173,17 @@ TEST_F(Cli, RefusesImpossiblePlans) {
   expect_refused(kTrain + "--parallel pipeline --stages 40", {"impossible cut", "40 stages", "head"});
   const std::string pipeline = kTrain + "--parallel pipeline --stages 2 --plan ";
   expect_refused(pipeline + write("unknown.json", R"({"cuts": ["block9"]})"),
-                 {"impossible cut", "block9", "block0, block1"});
+                 {"impossible cut", "no module 'block9'", "block0, block1"});
+  expect_refused(kTrain + "--parallel pipeline --stages 3 --plan " +
+                     write("first-unknown.json", R"({"cuts": ["block9", "block0"]})"),
+                 {"impossible cut", "no module 'block9'"});
   expect_refused(pipeline + write("first.json", R"({"cuts": ["stem"]})"),
                  {"impossible cut", "stem", "stage 0"});
   expect_refused(pipeline + write("many.json", R"({"cuts": ["block1", "block2"]})"),
                  {"2 stages takes 1 cut, the plan gives 2"});
   expect_refused(kTrain + "--parallel pipeline --stages 3 --plan " +
                      write("order.json", R"({"cuts": ["block2", "block1"]})"),
-                 {"impossible cut", "block1"});
+                 {"impossible cut", "'block1' is reached before 'block2'"});
   expect_refused(kTrain + "--plan " + write("key.json", R"({"cutz": []})"), {"cutz", "cuts"});
   expect_refused(kTrain + "--plan " + write("text.json", "{"),
                  {"text.json", "not valid JSON at line 1, column 2", "string literal"});
