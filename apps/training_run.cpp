@@ -22,6 +22,7 @@
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/network_layers.h>
 
+#include "all_reduce_report.h"
 #include "flags.h"
 #include "log.h"
 #include "output_file.h"
@@ -45,31 +46,6 @@ std::vector<int> powers_of_two(int most) {
   std::vector<int> powers;
   for (int p = 1; p <= most; p *= 2) powers.push_back(p);
   return powers;
-}
-
-// What was planned from the first batches, and how long backward takes with it.
-void say(const AllReduceReport& report) {
-  for (const std::string& warning : report.warnings) log_warning(warning);
-  if (!report.reason.empty()) log_info("all-reduces are planned again: " + report.reason);
-  for (std::size_t d = 0; d < report.devices.size(); ++d) {
-    const DeviceAllReduces& device = report.devices[d];
-    if (device.plan.groups.empty()) continue;
-    std::vector<int> threads;
-    std::vector<std::string> others;
-    for (const AllReduceGroup& g : device.plan.groups) threads.push_back(g.rates.threads);
-    const bool alike = std::ranges::all_of(threads, [&](int n) { return n == threads[0]; });
-    const std::string by_threads =
-        alike ? counted(threads[0], "thread") + " each" : fmt::format("{} threads", fmt::join(threads, ", "));
-    for (std::size_t i = 1; i < device.predicted.size(); ++i)
-      others.push_back(fmt::format("{} {:.2f}", device.predicted[i].first, device.predicted[i].second));
-    log_info(fmt::format(
-        "all-reduces{}, planned by {} {}: {} of {}, by {}; backward {:.2f} ms, predicted {:.2f} (for some others: {})",
-        report.devices.size() > 1 ? fmt::format(" of device {}", d) : "", device.plan.policy,
-        report.is_saved ? "from a saved measurement" : "after " + counted(report.batches, "batch"),
-        counted(std::ssize(device.plan.groups), "group"),
-        counted(std::ssize(device.profile.layers), "gradient"), by_threads, device.measured_ms,
-        device.predicted[0].second, fmt::join(others, ", ")));
-  }
 }
 
 std::string what_becomes_of(const NonFiniteBatch& b) {
@@ -401,7 +377,7 @@ void TrainingRun::train(Trainer& trainer) {
                .all_reduces_planned =
                    [&](const AllReduceReport& r) {
                      end_line();
-                     say(r);
+                     say_all_reduces(r);
                      directory_.all_reduces(r);
                      if (r.is_doubtful && directory_.keeps())
                        log_warning(fmt::format(
