@@ -246,7 +246,7 @@ void add_measured(const DualPipeRun& run, Report& report) {
   const std::string how = fmt::format(
       "Whole networks with batches of {}, measured here by one thread: a device is one core of this machine, and its "
       "link is as much slower than PCIe 3.0 x16 as it is slower than a Tesla P40 (by operations per second). Each "
-      "scheme has the cuts that are best for it by operations (measured-cuts.csv); the paper's DualPipe has "
+      "scheme has the cuts that are best for it by the measured kernels (measured-cuts.csv); the paper's DualPipe has "
       "PipeDream's.",
       batch);
   for (const auto& figure : {fig4, fig7, fig10, fig11}) report.figures.push_back(figure(all, how));

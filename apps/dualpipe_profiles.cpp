@@ -6,8 +6,8 @@
 
 #include <tandem/core/runtime/profile.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/measured_layers.h>
 #include <tandem/plan/measured_stages.h>
-#include <tandem/plan/network_layers.h>
 #include <tandem/train/objective.h>
 
 #include "dualpipe_training.h"
@@ -60,8 +60,20 @@ class Measurement {
     return stage_costs(with_costs(program, profile));
   }
 
-  Strategy strategy(const DualPipeScheme& scheme, int stages) const {
-    return strategy_for(net_, scheme, stages, batch_);
+  // The kernels of the layers that can be cut into so many stages.
+  Profile layers(int stages) const {
+    TrainFeed host = feed(batch_);
+    Profile profile;
+    profile.measure(
+        layers_program(net_.forward(batch_), lockstep_strategy(kDualPipeSchemes[kPipeDream], stages)),
+        cpu_kernels(), host, net_.module->state());
+    return profile;
+  }
+
+  Strategy strategy(const DualPipeScheme& scheme, int stages, const Profile& layers) const {
+    Strategy strategy = lockstep_strategy(scheme, stages);
+    strategy.cuts = measured_cuts(net_.forward(batch_), strategy, layers);
+    return strategy;
   }
 
   RealRun run(const Strategy& strategy) const {
@@ -103,11 +115,8 @@ TracedNetwork traced(const DualPipeNetwork& network, const DualPipeImages& image
   return result;
 }
 
-Strategy strategy_for(const TracedNetwork& network, const DualPipeScheme& scheme, int stages,
-                      std::int64_t batch) {
-  Strategy strategy{.stages = stages, .schedule = scheme.schedule, .lockstep = true, .optimizer = kSgd};
-  strategy.cuts = balanced_cuts(network.forward(batch), strategy);
-  return strategy;
+Strategy lockstep_strategy(const DualPipeScheme& scheme, int stages) {
+  return {.stages = stages, .schedule = scheme.schedule, .lockstep = true, .optimizer = kSgd};
 }
 
 double MeasuredNetwork::backward_ratio() const {
@@ -130,9 +139,10 @@ MeasuredNetwork measure(const DualPipeNetwork& network, const DualPipeImages& im
   StageProfile profile = measurement.common();
   for (const int n : gpus) {
     profile.uncut->data_compute_factor = measurement.data_compute_factor(n, profile.uncut->single_ms);
+    const Profile layers = measurement.layers(n);
     for (const std::size_t s : kTimedPipelines) {
       const DualPipeScheme& scheme = kDualPipeSchemes[s];
-      const Strategy strategy = measurement.strategy(scheme, n);
+      const Strategy strategy = measurement.strategy(scheme, n, layers);
       profile.stages = measurement.stages(strategy);
       profile.uncut->sync_bytes = 0;
       for (const StageCost& stage : profile.stages) profile.uncut->sync_bytes += stage.weight_bytes;

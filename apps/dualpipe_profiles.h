@@ -23,10 +23,8 @@ struct TracedNetwork {
 /// Returns the network in the paper's size, for the training images, which it refers to.
 TracedNetwork traced(const DualPipeNetwork& network, const DualPipeImages& images);
 
-/// Returns how a pipeline trains the network in lockstep, every instruction by one thread. The cuts are those
-/// that are best for the scheme, by operations.
-Strategy strategy_for(const TracedNetwork& network, const DualPipeScheme& scheme, int stages,
-                      std::int64_t batch);
+/// Returns how a scheme trains in lockstep on so many stages, which are not cut yet.
+Strategy lockstep_strategy(const DualPipeScheme& scheme, int stages);
 
 /// A lockstep run on stages of this machine.
 struct RealRun {
@@ -47,8 +45,9 @@ struct MeasuredNetwork {
   double single_ms() const;
 };
 
-/// Measures profiles for these numbers of GPUs, and runs pipelines on the first of them. A device is one
-/// core; its link is as much slower than PCIe 3.0 x16 as it is slower than the paper's GPU, by operations per
+/// Measures profiles for these numbers of GPUs, and runs pipelines on the first of them. The cuts are those
+/// that are best for each scheme by the measured kernels of the network's layers. A device is one core; its
+/// link is as much slower than PCIe 3.0 x16 as it is slower than the paper's GPU, by operations per
 /// second.
 MeasuredNetwork measure(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch,
                         const std::vector<int>& gpus);

@@ -25,7 +25,7 @@ struct Sent {
 
 Sent sent(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch) {
   const TracedNetwork net = traced(network, images);
-  Strategy strategy = strategy_for(net, kDualPipeSchemes[kSpecTrain], kGpus, batch);
+  Strategy strategy = lockstep_strategy(kDualPipeSchemes[kSpecTrain], kGpus);
   strategy.kernels = nullptr;  // it does not run
   Sent result{network.title};
   for (const StageCost& stage : stage_costs(build(net.forward(batch), strategy))) {
