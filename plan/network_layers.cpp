@@ -8,6 +8,8 @@
 #include <tandem/autograd/training_graph.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
+#include <tandem/ops/copy.h>
+#include <tandem/ops/pointwise.h>
 #include <tandem/pipeline/stages.h>
 
 namespace tandem::engine {
@@ -20,12 +22,19 @@ double seconds_of(const Graph& g, const Node& n) {
   return std::max(work.flops / kFlopsPerSecond, work.bytes / kBytesPerSecond);
 }
 
+bool is_sum(const Node& n) {
+  const auto* pointwise = as<PointwiseOp>(n);
+  return pointwise && pointwise->expression.back().code == PointwiseCode::add && n.inputs.size() == 2;
+}
+
 // Adds up the nodes of a training step whose stages are the layers.
 class Layers {
  public:
-  Layers(const Graph& step, std::size_t count, double microbatches)
-      : g_(step), microbatches_(microbatches), layers_(count) {
+  Layers(const TrainingGraph& step, std::size_t count, double microbatches)
+      : g_(step.graph), microbatches_(microbatches), layers_(count), shared_(g_.values().size(), false) {
     const Readers readers = g_.readers();
+    for (const Node& n : g_.nodes()) mark_made_of_weights(n);
+    for (const auto& [state, gradient] : step.grads) mark_parts_of(gradient);
     for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
       if (node.tag.phase == Phase::forward)
@@ -58,9 +67,25 @@ class Layers {
     return users;
   }
 
+  // What is made of weights alone is made once per batch.
+  void mark_made_of_weights(const Node& n) {
+    const bool of_weights =
+        as<ReadOp>(n) ||
+        (!n.inputs.empty() && std::ranges::all_of(n.inputs, [&](ValueId v) { return shared_[v]; }));
+    for (const ValueId v : n.outputs) shared_[v] = of_weights;
+  }
+  // Each part of the network sums its gradient of a state over the micro-batches (autograd/separate_uses.h).
+  void mark_parts_of(ValueId gradient) {
+    shared_[gradient] = true;
+    const Node& n = g_.producer(gradient);
+    if (!is_sum(n) && !as<CopyOp>(n)) return;
+    for (const ValueId v : n.inputs)
+      if (g_.producer(v).tag.phase == Phase::backward && g_.type(v) == g_.type(gradient)) mark_parts_of(v);
+  }
+
   void add_value(ValueId v, const Readers& readers) {
     const Tag& made = g_.producer(v).tag;
-    const double bytes = microbatches_ * static_cast<double>(g_.type(v).bytes());
+    const double bytes = (shared_[v] ? 1 : microbatches_) * static_cast<double>(g_.type(v).bytes());
     int first = made.stage, last = made.stage;
     std::set<int> kept;  // where backward reads what forward made
     for (const Node* user : users_of(v, readers)) {
@@ -81,6 +106,7 @@ class Layers {
   const Graph& g_;
   const double microbatches_;
   std::vector<PipelineLayer> layers_;
+  IdVector<ValueId, bool> shared_;  // by all micro-batches
 };
 
 }  // namespace
@@ -90,7 +116,7 @@ PartitionProblem partition_problem(const Graph& forward, const std::vector<std::
   const std::vector<PipelineStage> stages(cuts.size() + 1);  // all on one device
   const Graph parts = cut_into_stages(remove_detaches(forward), cuts, stages);
   const TrainingGraph step = strategy.train ? training_graph(parts) : evaluation_graph(parts, 1);
-  PartitionProblem problem{.layers = Layers(step.graph, stages.size(), strategy.microbatches).layers(),
+  PartitionProblem problem{.layers = Layers(step, stages.size(), strategy.microbatches).layers(),
                            .schedule = schedule_of(strategy),
                            .link = strategy.link,
                            .memory_budget = static_cast<double>(strategy.memory_budget),

@@ -6,6 +6,7 @@
 #include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/activation.h>
+#include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/pipeline/stages.h>
@@ -65,6 +66,27 @@ TEST(NetworkLayers, CountValuesThatSkipLayersAtEachCut) {
   // The gradient of a product takes two, and the stem's input needs none.
   EXPECT_NEAR(2, p.layers[1].backward / p.layers[1].forward, 0.6);
   EXPECT_LT(p.layers[0].backward, 0.8 * p.layers[1].backward);
+}
+
+// Between middle and head, the stem's matrix is used again: its value and its gradient cross the first cut,
+// once per batch.
+struct Tied : nn::Module {
+  nn::Linear stem{*this, "stem", {64, 64}}, middle{*this, "middle", {64, 64}}, head{*this, "head", {64, 64}};
+  Tensor forward(const Tensor& x) override {
+    return head(matmul(middle(stem(x)), stem.named_parameters()[0].second->tensor));
+  }
+};
+
+TEST(NetworkLayers, WhatStagesShareCrossesOncePerBatch) {
+  Tied tied;
+  const Graph g = traced(tied);
+  const PartitionProblem p =
+      partition_problem(g, {"middle", "head"}, {.microbatches = 4, .stages = 3, .schedule = "1f1b"});
+  const double value = 4 * 32 * 64 * 4, matrix = 64 * 64 * 4;
+  EXPECT_EQ(value + matrix, p.layers[0].forward_bytes);
+  EXPECT_EQ(value + matrix, p.layers[0].backward_bytes);
+  EXPECT_EQ(value, p.layers[1].forward_bytes);
+  EXPECT_EQ(value, p.layers[1].backward_bytes);
 }
 
 TEST(NetworkLayers, BalancedCutsFollowTheSchedule) {
