@@ -31,7 +31,10 @@ bool is_measured(const Instruction& s, LaneKind kind) {
 
 void Profile::measure(const Program& program, const KernelTable& kernels, Host& host,
                       const StateDict& state) {
-  const std::vector<double> seconds = instruction_seconds(program, kernels, host, state);
+  take(program, instruction_seconds(program, kernels, host, state));
+}
+
+void Profile::take(const Program& program, const IdVector<InstructionId, double>& seconds) {
   std::map<std::string, std::pair<double, int>> sums;
   for (const InstructionId s : program.instructions.ids()) {
     const Instruction& instruction = program.instruction(s);

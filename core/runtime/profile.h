@@ -14,10 +14,11 @@ namespace tandem::engine {
 /// or reads. A transfer between stages costs at least a copy in memory.
 class Profile {
  public:
-  /// Measures the Program in a trial run (trial_run.h). Instructions of one signature get their mean, which
-  /// replaces that of earlier Programs.
-  /// `state` is by path, as for Session::load.
+  /// Measures the Program in a trial run (trial_run.h). `state` is by path, as for Session::load.
   void measure(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state);
+  /// Takes the seconds of each instruction of the Program. Instructions of one signature get their mean,
+  /// which replaces that of earlier Programs.
+  void take(const Program& program, const IdVector<InstructionId, double>& seconds);
   /// Throws Error naming the op if it was not measured.
   double seconds(const Instruction& instruction, int threads) const;
 

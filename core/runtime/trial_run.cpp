@@ -172,8 +172,8 @@ PassSeconds pass_seconds(const Program& program, const KernelTable& kernels, Hos
   return result;
 }
 
-std::vector<double> instruction_seconds(const Program& program, const KernelTable& kernels, Host& host,
-                                        const StateDict& state) {
+IdVector<InstructionId, double> instruction_seconds(const Program& program, const KernelTable& kernels,
+                                                    Host& host, const StateDict& state) {
   check_state(program, state);
   Messages messages;
   std::vector<std::unique_ptr<Device>> devices;
@@ -196,7 +196,7 @@ std::vector<double> instruction_seconds(const Program& program, const KernelTabl
       if (batch >= kWarmUp) took[s][static_cast<std::size_t>(batch - kWarmUp)] = steady_seconds() - begin;
     }
   }
-  std::vector<double> result;
+  IdVector<InstructionId, double> result;
   for (const auto& t : took) result.push_back(median(t));
   return result;
 }

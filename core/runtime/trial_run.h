@@ -13,8 +13,8 @@ namespace tandem::engine {
 /// host's data, from a given state, in memory as planned. So every kernel finds the values and the caches of
 /// a real run. Messages between ranks are handed over in memory; sums leave out the other replicas. `state`
 /// is by path, as for Session::load. Throws Error as a run does.
-std::vector<double> instruction_seconds(const Program& program, const KernelTable& kernels, Host& host,
-                                        const StateDict& state);
+IdVector<InstructionId, double> instruction_seconds(const Program& program, const KernelTable& kernels,
+                                                    Host& host, const StateDict& state);
 
 /// The seconds of a forward, of a backward with its update, and of both beside each other.
 struct PassSeconds {
