@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <tandem/autograd/differentiate.h>
+#include <tandem/autograd/separate_uses.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/graph_rewrite.h>
@@ -40,11 +41,12 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
 }
 
 // Repeats a graph for each micro-batch. A micro-batch reads the state that the one before assigned; only the
-// last assign of each state stays. Takes out the nodes that only differentiation needs.
+// last assign of each state stays. Takes out the nodes that only differentiation needs: detaches, and those
+// whose values equal others.
 class Unrolling {
  public:
-  Unrolling(const Graph& once, int microbatches)
-      : once_(once), microbatches_(microbatches), graph_(with_states_of(once)) {
+  Unrolling(const Graph& once, int microbatches, const std::unordered_map<ValueId, ValueId>& equal = {})
+      : once_(once), microbatches_(microbatches), equal_(equal), graph_(with_states_of(once)) {
     for (const Node& node : once_.nodes())
       if (const auto* assign = as<AssignOp>(node)) last_assign_[assign->state] = &node;
     for (int i = 0; i < microbatches; ++i) add_copy(i);
@@ -68,8 +70,8 @@ class Unrolling {
     std::unordered_map<StateId, ValueId> assigned;
     for (const Node& node : once_.nodes()) {
       if (as<ResultOp>(node)) continue;
-      if (as<DetachOp>(node)) {
-        value[node.outputs[0]] = value.at(node.inputs[0]);
+      if (const ValueId same = taken_out(node); same >= 0) {
+        value[node.outputs[0]] = value.at(same);
         continue;
       }
       if (const auto* assign = as<AssignOp>(node)) {
@@ -96,6 +98,13 @@ class Unrolling {
     assigned_ = std::move(assigned);
   }
 
+  // The value of the graph that a node's value equals; −1 if the node stays.
+  ValueId taken_out(const Node& node) const {
+    if (as<DetachOp>(node)) return node.inputs[0];
+    const auto found = node.outputs.empty() ? equal_.end() : equal_.find(node.outputs[0]);
+    return found != equal_.end() ? found->second : ValueId(-1);
+  }
+
   // True if the micro-batches share the node, because they share its inputs: for example a weight in bf16.
   bool is_shared(const Node& node, const std::vector<ValueId>& inputs) const {
     return !inputs.empty() && !node.op->random() && !as<AssignOp>(node) &&
@@ -104,21 +113,12 @@ class Unrolling {
 
   const Graph& once_;
   int microbatches_;
+  const std::unordered_map<ValueId, ValueId> equal_;
   Graph graph_;
   std::vector<std::unordered_map<ValueId, ValueId>> values_;  // per micro-batch: value of once_ -> of graph_
   std::unordered_map<StateId, ValueId> assigned_;             // by the micro-batch before
   std::unordered_map<StateId, const Node*> last_assign_;
 };
-
-// The value that reads each trained state; a trained state without a read is left out.
-std::map<StateId, ValueId> weights_of(const Graph& g) {
-  std::map<StateId, ValueId> weights;
-  for (const Node& n : g.nodes())
-    if (const auto* read = as<ReadOp>(n); read && g.state(read->state).trained)
-      if (!weights.emplace(read->state, n.outputs[0]).second)
-        throw Error(fmt::format("state '{}' is read twice in the forward graph", g.state(read->state).path));
-  return weights;
-}
 
 // The optimizer gives a trained state its next value; what the loss assigned to it would be lost.
 void require_only_read(const Graph& g) {
@@ -130,10 +130,31 @@ void require_only_read(const Graph& g) {
           Scope::prefix(n.tag.path), g.state(assign->state).path));
 }
 
+// What one stage adds to the gradient of a state.
+struct StageGradient {
+  ValueId value;
+  Tag tag;
+};
+
+// Adds what the stages give, from the last to the first. The sum lies on the stage of the state.
+ValueId sum_of(Graph& g, const std::vector<StageGradient>& stages, const State& s) {
+  ValueId sum = stages.back().value;
+  Trace trace(g);
+  for (auto stage = stages.rbegin() + 1; stage != stages.rend(); ++stage) {
+    trace.set_tag(stage->tag);
+    sum = trace.value(add(trace.tensor(sum), trace.tensor(stage->value)));
+  }
+  if (g.producer(sum).tag.stage == s.stage) return sum;
+  // Only other stages use the state.
+  const Tag of_state = stages.back().tag.on_stage(s.stage, s.device);
+  return g.node(g.add(std::make_shared<CopyOp>(), {sum}, of_state)).outputs[0];
+}
+
 }  // namespace
 
 TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& options) {
-  Graph scaled = forward;
+  SeparateUses uses = separate_uses(forward, options.microbatches);
+  Graph& scaled = uses.graph;
   const auto results = scale_results(scaled, 1.0 / (options.replicas * options.microbatches));
   if (!results.contains(kLossResult)) throw Error("a training graph needs a result called 'loss'");
   if (const TensorType& loss = scaled.type(results.at(kLossResult)); loss.elements() != options.models)
@@ -141,9 +162,8 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
         "the result 'loss' is {}: it must be one scalar per model, the mean over its samples; take mean() "
         "of it",
         to_string(loss)));
-  const auto weights = weights_of(scaled);
   std::vector<ValueId> wrt;
-  for (const auto& [state, value] : weights) wrt.push_back(value);
+  for (const auto& [state, reads] : uses.reads) wrt.insert(wrt.end(), reads.begin(), reads.end());
   if (wrt.empty())
     throw Error(
         "there is nothing to train: the model is not used, was neither initialized nor loaded before it was "
@@ -153,25 +173,25 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
       options.scale_loss ? options.scale_loss(scaled, results.at(kLossResult)) : results.at(kLossResult);
   const Differentiated d = differentiate(scaled, loss, wrt);
 
-  Unrolling unrolled(d.graph, options.microbatches);
+  Unrolling unrolled(d.graph, options.microbatches, uses.equal);
   TrainingGraph result;
-  std::size_t i = 0;
-  for (const auto& [state, value] : weights) {
-    const ValueId grad = d.grads[i++];
-    if (grad < 0) continue;
+  auto grad = d.grads.begin();
+  for (const auto& [state, reads] : uses.reads) {
     const State& s = d.graph.state(state);
-    const Tag tag = tag_of(Phase::backward, s);
-    ValueId sum = unrolled.sum(grad, tag);
-    Graph& g = unrolled.graph();
-    if (g.producer(sum).tag.stage != s.stage)  // only stages that do not own the state have a gradient of it
-      sum = g.node(g.add(std::make_shared<CopyOp>(), {sum}, tag)).outputs[0];
-    result.grads[state] = sum;
+    std::vector<StageGradient> stages;
+    for (const ValueId read : reads)
+      if (const ValueId of_stage = *grad++; of_stage >= 0) {
+        const Tag& reader = d.graph.producer(read).tag;
+        const Tag tag = tag_of(Phase::backward, s).on_stage(reader.stage, reader.device);
+        stages.push_back({unrolled.sum(of_stage, tag), tag.of_microbatch(options.microbatches - 1)});
+      }
+    if (!stages.empty()) result.grads[state] = sum_of(unrolled.graph(), stages, s);
   }
   if (result.grads.empty())
     throw Error(fmt::format(
         "the loss depends on no trained parameter by a path that has a gradient: '{}' and the others would "
         "stay as they are; is the model's output detached, made under a NoGrad, or cast to integers?",
-        scaled.state(weights.begin()->first).path));
+        scaled.state(uses.reads.begin()->first).path));
   for (const auto& [name, value] : results)
     result.results[name] = unrolled.sum(value, d.graph.producer(value).tag.named(name));
   result.graph = std::move(unrolled.graph());

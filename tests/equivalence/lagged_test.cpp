@@ -270,11 +270,14 @@ TEST(Lagged, InterleavedStagesEqualTheLoopBitwise) {
         expect_same_training(loop, train(job, s));
         s.replicas = microbatches == 8 ? 1 : 2;
         s.lockstep = false;
-        Strategy alone = s;
-        alone.stages = alone.chunks = 1;
-        alone.cuts.clear();
-        alone.schedule = "plain";
-        expect_same_training(train(job, alone), train(job, s));
+        Strategy in_turn = s;
+        in_turn.schedule = "plain";
+        in_turn.chunks = 1;
+        if (network.name != std::string("tied")) {  // its bits depend on the cuts
+          in_turn.stages = 1;
+          in_turn.cuts.clear();
+        }
+        expect_same_training(train(job, in_turn), train(job, s));
       }
 }
 

@@ -25,6 +25,20 @@ namespace {
 
 thread_local Tensors made_of_weights;  // by the last forward
 
+// The copies of weights that the last forward made for later stages.
+struct StageCopies {
+  std::map<std::string, std::int64_t> stages{};  // by module
+  std::map<const Tensor::Impl*, std::int64_t> owners{};
+  bool apart = false;  // each stage's copy is a leaf: it has a gradient of its own
+  struct Copy {
+    Tensor weight;
+    std::int64_t stage;
+    Tensor tensor;
+  };
+  std::vector<Copy> copies{};
+};
+thread_local StageCopies stage_copies;
+
 struct Ticks {
   std::int64_t forward, backward;
 };
@@ -83,6 +97,11 @@ class Loop {
       if (stage < strategy.cuts.size() && path.starts_with(strategy.cuts[stage] + ".")) ++stage;
       if (!p->buffer) weights_.push_back({path, p->tensor, static_cast<std::int64_t>(stage)});
     }
+    stage_copies = {.apart = strategy.microbatches > 1};
+    for (const Weight& w : weights_) {
+      stage_copies.stages[w.path.substr(0, w.path.find('.'))] = w.stage;
+      stage_copies.owners[w.tensor.impl().get()] = w.stage;
+    }
     if (static_cast<int>(stage) != strategy.stages - 1)
       throw Error("lagged_loop: a cut is missing, or names no module with parameters");
   }
@@ -110,21 +129,50 @@ class Loop {
   // Batch b of this run is batch number `batch` of all.
   double step(std::int64_t b, std::int64_t batch) {
     Tensor total;
+    std::vector<Part> parts;
     for (int i = 0; i < strategy_.microbatches; ++i) {
       const EagerBatch scope(batch, i);
       for (const Weight& w : weights_) overwrite(w.tensor, forward_weight(w, b));
       made_of_weights.clear();
+      stage_copies.copies.clear();
       const Tensor loss = loss_of(batch, i);
       for (const Weight& w : weights_) overwrite(w.tensor, backward_weight(w, b));
       for (const Tensor& t : made_of_weights) make_again(t);
       loss.backward();
       const NoGrad no_grad;
+      add_to(parts);
       total = total ? add(total, loss) : loss;
     }
     const NoGrad no_grad;
+    for (Weight& w : weights_) w.tensor.set_grad(gradient_of(w, parts));
     if (const auto& most = strategy_.gradients.clip_norm) clip(*most);
     for (Weight& w : weights_) update(w, b);
     return total.item();
+  }
+
+  // What a later stage adds to the gradient of a weight.
+  struct Part {
+    Tensor weight, gradient;
+  };
+  // Adds the gradients of a micro-batch.
+  static void add_to(std::vector<Part>& parts) {
+    if (!stage_copies.apart) return;
+    parts.resize(stage_copies.copies.size());
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const auto& [weight, stage, copy] = stage_copies.copies[p];
+      Tensor& sum = parts[p].gradient;
+      sum = sum ? add(sum, copy.grad()) : copy.grad();
+      parts[p].weight = weight;
+    }
+  }
+  // The sum from the last stage to the first.
+  static Tensor gradient_of(const Weight& w, const std::vector<Part>& parts) {
+    Tensor total;
+    const auto add_part = [&](const Tensor& gradient) { total = total ? add(total, gradient) : gradient; };
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part)
+      if (part->weight.impl() == w.tensor.impl()) add_part(part->gradient);
+    add_part(w.tensor.grad());
+    return total;
   }
 
   // Scales the gradients of each stage to a norm, or those of all stages.
@@ -314,6 +362,16 @@ Outcome lagged_loop(const Job& job, const Strategy& strategy) {
 
 Tensor for_later_stages(const Tensor& value) {
   return Trace::active() ? value : apply_op1(std::make_shared<CopyOp>(), {value});
+}
+
+Tensor for_module(const Tensor& weight, const std::string& module) {
+  auto& [stages, owners, apart, copies] = stage_copies;
+  if (Trace::active() || stages.at(module) == owners.at(weight.impl().get())) return weight;
+  for (const auto& [of, stage, copy] : copies)
+    if (of.impl() == weight.impl() && (stage == stages.at(module) || !apart)) return copy;
+  const Tensor copy = apart ? copy_of(weight).requires_grad(true) : for_later_stages(weight);
+  copies.push_back({weight, stages.at(module), copy});
+  return copy;
 }
 
 Tensor of_weights(Tensor made) {

@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -14,9 +16,13 @@ Outcome lagged_loop(const Job& job, const Strategy& strategy);
 /// its argument. If backward uses other weights than forward, it uses the value that those weights give.
 Tensor of_weights(Tensor made);
 
-/// A model's `forward` passes each weight, and each value that depends only on weights, through this function
-/// before a later stage than the weight's uses it. There, backward uses what forward used. Returns its
-/// argument or a copy.
+/// A model's `forward` passes each value that depends only on weights through this function before a later
+/// stage than the weights' uses it. There, backward uses what forward used. Returns its argument or a copy.
 Tensor for_later_stages(const Tensor& value);
+
+/// A model's `forward` passes a weight through this function for each module but its own that uses it. On a
+/// later stage than the weight's, backward uses what forward used, and the gradient of each stage is summed
+/// over the micro-batches before the stages' sums are added. Returns its argument or a copy.
+Tensor for_module(const Tensor& weight, const std::string& module);
 
 }  // namespace tandem::testing

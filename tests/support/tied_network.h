@@ -30,8 +30,9 @@ struct TiedNetwork final : nn::Module {
   TiedHead head{*this, "head"};
   Tensor forward(const Tensor& x) override {
     const Tensor y = relu(a(relu(stem(flatten(x)))));
-    const Tensor w = for_later_stages(stem.named_parameters()[0].second->tensor);
-    return head(b(y, w), w);
+    const Tensor& w = stem.named_parameters()[0].second->tensor;
+    const Tensor z = b(y, for_module(w, "b"));
+    return head(z, for_module(w, "head"));
   }
 };
 
