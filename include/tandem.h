@@ -10,6 +10,7 @@
 #include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/ops/activation.h>
+#include <tandem/ops/attention.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/group_norm.h>

@@ -58,6 +58,8 @@ constexpr Entry kKernels[] = {
     {"batch_norm_statistics", make_batch_norm_statistics_reference, make_batch_norm_statistics_cpu},
     {"batch_norm_sums", make_batch_norm_sums_reference, make_batch_norm_sums_cpu},
     {"group_norm", make_group_norm_reference, make_group_norm_cpu},
+    {"attention", make_attention_reference, make_attention_cpu},
+    {"attention_grad", make_attention_grad_reference, make_attention_grad_cpu},
     {"group_norm_grad", make_group_norm_grad_reference, make_group_norm_grad_cpu},
 };
 

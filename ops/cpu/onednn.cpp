@@ -107,6 +107,15 @@ bool has_amx() {
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & amx) == amx;
 }
 
+bool has_gemm() { return true; }
+
+int gemm(const Matrix& a, const Matrix& b, float* c, std::int64_t c_stride, std::int64_t m, std::int64_t n,
+         std::int64_t k, bool adds) noexcept {
+  const auto form = [](const Matrix& matrix) { return matrix.transposed ? 'T' : 'N'; };
+  return static_cast<int>(dnnl_sgemm(form(a), form(b), m, n, k, 1, a.data, a.stride, b.data, b.stride,
+                                     adds ? 1.0f : 0.0f, c, c_stride));
+}
+
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team) {
   return prepare({&a, &b, bias, &c}, team, [&]() -> PrimitivePtr {
     const int parts = pieces_of(c, 256);  // every part reads all of b, so parts have at least 256 rows

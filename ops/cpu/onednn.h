@@ -60,6 +60,20 @@ struct Team {
   int callers = 4;
 };
 
+/// A matrix of f32 in memory, row by row; `transposed`: column by column.
+struct Matrix {
+  const float* data;
+  std::int64_t stride;  ///< elements from one row to the next; transposed: from one column
+  bool transposed = false;
+};
+/// Returns whether the build has `gemm`.
+bool has_gemm();
+/// Computes c (m,n) = a (m,k) · b (k,n), or adds it to c. Runs on the caller's team (TeamSize), inside a team
+/// on the calling thread. Nothing is prepared, which suits small products of many sizes. Returns a status
+/// that is not 0 if it failed.
+int gemm(const Matrix& a, const Matrix& b, float* c, std::int64_t c_stride, std::int64_t m, std::int64_t n,
+         std::int64_t k, bool adds) noexcept;
+
 /// Returns whether the processor multiplies bf16 on AMX's tiles, and the library may (ONEDNN_MAX_CPU_ISA).
 bool has_amx();
 

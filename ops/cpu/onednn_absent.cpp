@@ -15,6 +15,11 @@ void Primitive::require_success(int) const {}
 const char* Primitive::implementation() const { return "none"; }
 
 bool has_amx() { return false; }
+bool has_gemm() { return false; }
+int gemm(const Matrix&, const Matrix&, float*, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+         bool) noexcept {
+  return 1;
+}
 PrimitivePtr matmul(const Operand&, const Operand&, const Operand*, const Operand&, Team) { return nullptr; }
 PrimitivePtr convolution(const Operand&, const Operand&, const Operand*, const Operand&, const Window&,
                          Team) {

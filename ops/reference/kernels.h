@@ -38,6 +38,8 @@ KernelPtr make_interpolate_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_statistics_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_sums_reference(const KernelSpec& spec);
+KernelPtr make_attention_reference(const KernelSpec& spec);
+KernelPtr make_attention_grad_reference(const KernelSpec& spec);
 KernelPtr make_group_norm_reference(const KernelSpec& spec);
 KernelPtr make_group_norm_grad_reference(const KernelSpec& spec);
 

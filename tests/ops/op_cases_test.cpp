@@ -19,7 +19,7 @@ namespace {
 
 OpCases all_cases() {
   OpCases all;
-  for (auto* family : {pointwise_cases, reduce_cases, shape_cases, loss_cases, random_cases, update_cases,
+  for (auto* family : {pointwise_cases, reduce_cases, shape_cases, attention_cases, loss_cases, random_cases, update_cases,
                        matmul_cases, conv_cases, pool_cases, norm_cases})
     for (auto& c : family()) all.push_back(std::move(c));
   return all;
@@ -67,7 +67,8 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
 }
 
 // Ops that cannot be differentiated twice, and a word of the error that names the alternative.
-const std::map<std::string, std::string> kFused{{"group_norm", "compose the norm from mean(), variance()"}};
+const std::map<std::string, std::string> kFused{{"attention", "compute attention by matmul and softmax"},
+                                                {"group_norm", "compose the norm from mean(), variance()"}};
 
 // Ops without a derivative: their cases say why, and check that a derivative is refused.
 const std::set<std::string> kConstant{"first_extreme", "arg_extreme", "one_hot",     "index32",

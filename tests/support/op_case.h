@@ -83,6 +83,7 @@ OpCase derivative_of(const OpCase& c);
 OpCases pointwise_cases();
 OpCases reduce_cases();
 OpCases shape_cases();
+OpCases attention_cases();
 OpCases loss_cases();
 OpCases random_cases();
 OpCases update_cases();
