@@ -28,14 +28,19 @@
 #include <tandem/ops/update.h>
 
 // Modules, networks and their weights
+#include <tandem/nn/attention_layers.h>
 #include <tandem/nn/containers.h>
 #include <tandem/nn/layers.h>
+#include <tandem/nn/models/bert.h>
 #include <tandem/nn/models/convnet.h>
+#include <tandem/nn/models/deep_resnet.h>
+#include <tandem/nn/models/gpt2.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
 #include <tandem/nn/models/vgg.h>
+#include <tandem/nn/models/vit.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/nn/summary.h>

@@ -30,6 +30,24 @@ Initializer kaiming_normal(double gain) {
   };
 }
 
+Initializer kaiming_normal_by_outputs(double gain) {
+  return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
+    return init::normal(type, 0, std::sqrt(gain * gain / checked(fans.out, path)), path, seed);
+  };
+}
+
+Initializer normal(double deviation) {
+  return [=](const TensorType& type, Fans, const std::string& path, std::uint64_t seed) {
+    return init::normal(type, 0, deviation, path, seed);
+  };
+}
+
+Initializer constant(double value) {
+  return [=](const TensorType& type, Fans, const std::string&, std::uint64_t) {
+    return Tensor::full(type, value);
+  };
+}
+
 Initializer xavier_uniform(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
     const double bound = gain * std::sqrt(6 / checked(fans.in + fans.out, path));

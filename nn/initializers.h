@@ -20,6 +20,10 @@ using Initializer =
 /// Variance gain²/fan_in; gain² = 2 for relu (He et al. 2015).
 Initializer kaiming_uniform(double gain = 1.4142135623730951);
 Initializer kaiming_normal(double gain = 1.4142135623730951);
+/// Variance gain²/fan_out: keeps the variance of gradients, as torchvision's convolutions do.
+Initializer kaiming_normal_by_outputs(double gain = 1.4142135623730951);
+Initializer normal(double deviation);
+Initializer constant(double value);
 /// Variance 2·gain²/(fan_in + fan_out) (Glorot & Bengio 2010).
 Initializer xavier_uniform(double gain = 1);
 Initializer xavier_normal(double gain = 1);

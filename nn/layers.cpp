@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <tandem/core/graph/trace.h>
+#include <tandem/nn/drawn_parameter.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
-#include <tandem/ops/init.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
@@ -17,12 +17,7 @@ using namespace engine;
 namespace {
 
 Parameter drawn(const std::string& name, Shape shape, Fans fans, const Initializer& init = {}) {
-  return {.name = name,
-          .tensor = Tensor::zeros({default_dtype(), std::move(shape)}),
-          .initialize = [fans, init = init ? init : default_uniform()](
-                            const TensorType& t, const std::string& path, std::uint64_t seed) {
-            return init(t, fans, path, seed);
-          }};
+  return drawn_parameter(name, std::move(shape), fans, init ? init : default_uniform());
 }
 
 // The weight of a convolution.
@@ -37,9 +32,9 @@ Parameter filled(const std::string& name, Shape shape, double value, bool buffer
           [value](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::full(t, value); }};
 }
 
-// Without an initializer for the weights, PyTorch's draw; else 0.
-Parameter bias_of(std::int64_t out, Fans fans, const Initializer& init) {
-  return init ? filled("bias", {out}, 0) : drawn("bias", {out}, fans);
+// Without an initializer for the weights or the biases, PyTorch's draw; without one for the biases, 0.
+Parameter bias_of(std::int64_t out, Fans fans, const Initializer& init, const Initializer& bias_init = {}) {
+  return init && !bias_init ? filled("bias", {out}, 0) : drawn("bias", {out}, fans, bias_init);
 }
 
 // Channels of one group.
@@ -72,7 +67,7 @@ Linear::Linear(ModuleBase& parent, const std::string& name, LinearOptions option
     matrix.channels_last = {options.out, image[0], image[1], image[2]};
   }
   weight = add_parameter(std::move(matrix));
-  if (options.bias) bias = add_parameter(bias_of(options.out, fans, options.init));
+  if (options.bias) bias = add_parameter(bias_of(options.out, fans, options.init, options.bias_init));
 }
 Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
 
@@ -127,10 +122,8 @@ SeparableConv2d::SeparableConv2d(ModuleBase& parent, const std::string& name, Se
 
 Embedding::Embedding(ModuleBase& parent, const std::string& name, EmbeddingOptions options)
     : Module(parent, name) {
-  const auto standard_normal = [](const TensorType& t, Fans, const std::string& path, std::uint64_t seed) {
-    return init::normal(t, 0, 1, path, seed);
-  };
-  weight = add_parameter(drawn("weight", {options.count, options.features}, {}, standard_normal));
+  weight = add_parameter(
+      drawn("weight", {options.count, options.features}, {}, options.init ? options.init : normal(1)));
 }
 Tensor Embedding::forward(const Tensor& ids) { return embedding(weight, ids); }
 

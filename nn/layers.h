@@ -13,6 +13,7 @@ struct LinearOptions {
   bool bias = true;
   /// Draws the weights; biases are then 0. If empty, weights and biases are drawn as PyTorch draws them.
   Initializer init{};
+  Initializer bias_init{};  ///< draws the biases, whatever `init` is
   /// (height, width, channels) of the image, if the input is a flattened image. PyTorch flattens channels
   /// first, so the weight's columns have another order in its files.
   Shape image{};
@@ -94,9 +95,9 @@ class SeparableConv2d final : public Module {
 struct EmbeddingOptions {
   std::int64_t count = 0;  ///< rows: ids are 0 … count−1
   std::int64_t features = 0;
+  Initializer init{};  ///< empty: the standard normal distribution
 };
-/// ids i32 (…) -> (…, features): rows of the parameter `weight` (count, features), drawn from the standard
-/// normal distribution.
+/// ids i32 (…) -> (…, features): rows of the parameter `weight` (count, features).
 class Embedding final : public Module {
  public:
   using Options = EmbeddingOptions;

@@ -1,5 +1,8 @@
 #include <tandem/ops/activation.h>
 
+#include <cmath>
+#include <numbers>
+
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
@@ -32,6 +35,15 @@ int hard_sigmoid_of(Expression& e) {
 }
 
 }  // namespace
+
+Tensor gelu_tanh(const Tensor& x) {
+  Expression e(x, "gelu_tanh");
+  const int square = e(Code::mul, e.x(), e.x());
+  const int factor = e(Code::add, e(Code::mul, square, e.number(0.044715)), e.number(1));
+  const int inner = e(Code::mul, e(Code::mul, e.x(), factor), e.number(std::sqrt(2 / std::numbers::pi)));
+  const int half = e(Code::mul, e.x(), e.number(0.5));
+  return e.value(e(Code::mul, half, e(Code::add, e(Code::tanh, inner), e.number(1))));
+}
 
 Tensor leaky_relu(const Tensor& x, double slope) {
   Expression e(x, "leaky_relu");

@@ -12,6 +12,8 @@ Tensor leaky_relu(const Tensor& x, double slope = 0.01);
 Tensor silu(const Tensor& x);
 /// x for x > 0, α·(exp x − 1) otherwise; the derivative at 0 is α.
 Tensor elu(const Tensor& x, double alpha = 1);
+/// x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2: gelu's approximation in GPT-2.
+Tensor gelu_tanh(const Tensor& x);
 /// Scaled elu; keeps mean 0 and variance 1 (Klambauer et al. 2017).
 Tensor selu(const Tensor& x);
 /// min(max(x + 3, 0), 6)/6; the derivative at ±3 is 0.

@@ -40,6 +40,7 @@ void add_unary(OpCases& cases) {
       {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, -3, 3, 0.01},
       {"hard_sigmoid", [](const Tensor& x) { return hard_sigmoid(x * 2.0 + 3.0); }, -6, 3,
        0.01},  // kinks at 0, −3
+      {"gelu_tanh", gelu_tanh, -4, 4, 0, false},
       {"hard_swish", [](const Tensor& x) { return hard_swish(x * 2.0 + 3.0); }, -6, 3, 0.01},
       {"clamp", [](const Tensor& x) { return clamp(x + 0.5, 0.5, 7); }, -3, 3, 0.01},
       {"maximum_scalar", [](const Tensor& x) { return maximum(x, 0.0); }, -3, 3, 0.01},

@@ -1,0 +1,29 @@
+#pragma once
+#include <tandem/nn/layers.h>
+
+namespace tandem::nn {
+
+struct SelfAttentionOptions {
+  std::int64_t features = 0;
+  int heads = 1;
+  bool causal = false;  ///< a position sees no later ones
+  double dropout = 0;   ///< of the attention's weights, while training
+};
+/// (N,T,features) and an optional mask of the positions, bool (N,T) -> (N,T,features): projects to queries,
+/// keys and values, attends, and projects the result. Parameters `in_proj_weight` (3·features, features) and
+/// `in_proj_bias`, of queries, keys and values in this order, and the module `out_proj`, with the names and
+/// first weights of torch.nn.MultiheadAttention.
+class SelfAttention final : public ModuleOf<Tensor(const Tensor& x, const Tensor& key_mask)> {
+ public:
+  using Options = SelfAttentionOptions;
+  SelfAttention(ModuleBase& parent, const std::string& name, SelfAttentionOptions options);
+  Tensor forward(const Tensor& x, const Tensor& key_mask) override;
+
+  Tensor in_proj_weight, in_proj_bias;
+
+ private:
+  SelfAttentionOptions options_;
+  Linear out_proj_;
+};
+
+}  // namespace tandem::nn

@@ -1,0 +1,133 @@
+#include <tandem/nn/models/bert.h>
+
+#include <fmt/format.h>
+
+#include <tandem/nn/drawn_parameter.h>
+#include <tandem/ops/attention.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem::nn {
+namespace {
+
+constexpr double kDeviation = 0.02;  // of first weights
+constexpr double kEpsilon = 1e-12;   // of all norms
+
+LinearOptions layer(std::int64_t in, std::int64_t out) {
+  return {.in = in, .out = out, .init = normal(kDeviation)};
+}
+LayerNormOptions norm_of(std::int64_t features) { return {.features = features, .eps = kEpsilon}; }
+EmbeddingOptions table(std::int64_t count, std::int64_t features) {
+  return {.count = count, .features = features, .init = normal(kDeviation)};
+}
+
+}  // namespace
+
+Bert::Embeddings::Embeddings(ModuleBase& parent, const BertOptions& o)
+    : ModuleOf(parent, "embeddings"),
+      words(*this, "word_embeddings", table(o.words, o.width)),
+      positions(*this, "position_embeddings", table(o.positions, o.width)),
+      kinds(*this, "token_type_embeddings", table(o.kinds, o.width)),
+      norm(*this, "LayerNorm", norm_of(o.width)),
+      dropout(*this, "dropout", o.dropout) {}
+
+Tensor Bert::Embeddings::forward(const BertInput& in) {
+  const Tensor place = arange(0, static_cast<double>(in.ids.size(1)));
+  const Tensor kind = in.kinds ? in.kinds : Tensor::zeros({DType::i32, in.ids.shape()});
+  return dropout(norm(words(in.ids) + kinds(kind) + positions(place)));
+}
+
+Bert::Result::Result(ModuleBase& parent, std::int64_t in, const BertOptions& o)
+    : ModuleOf(parent, "output"),
+      dense(*this, "dense", layer(in, o.width)),
+      norm(*this, "LayerNorm", norm_of(o.width)),
+      dropout(*this, "dropout", o.dropout) {}
+Tensor Bert::Result::forward(const Tensor& x, const Tensor& past) { return norm(dropout(dense(x)) + past); }
+
+Bert::SelfAttention::SelfAttention(ModuleBase& parent, const BertOptions& o)
+    : ModuleOf(parent, "self"),
+      heads(o.heads),
+      dropout(o.dropout),
+      qkv(*this, "qkv", layer(o.width, 3 * o.width)) {}
+Tensor Bert::SelfAttention::forward(const Tensor& x, const Tensor& mask) {
+  const double p = training() ? dropout : 0;
+  return tandem::attention(
+      qkv(x), {.heads = heads, .dropout = p, .seed = p > 0 ? current_seed() : Tensor(), .key_mask = mask});
+}
+
+Bert::Attention::Attention(ModuleBase& parent, const BertOptions& o)
+    : ModuleOf(parent, "attention"), self(*this, o), output(*this, o.width, o) {}
+Tensor Bert::Attention::forward(const Tensor& x, const Tensor& mask) { return output(self(x, mask), x); }
+
+Bert::Intermediate::Intermediate(ModuleBase& parent, const BertOptions& o)
+    : Module(parent, "intermediate"), dense(*this, "dense", layer(o.width, o.hidden)) {}
+Tensor Bert::Intermediate::forward(const Tensor& x) { return gelu(dense(x)); }
+
+Bert::Layer::Layer(ModuleBase& parent, const std::string& name, const BertOptions& o)
+    : ModuleOf(parent, name), attention(*this, o), intermediate(*this, o), output(*this, o.hidden, o) {}
+Tensor Bert::Layer::forward(const Tensor& x, const Tensor& mask) {
+  const Tensor y = attention(x, mask);
+  return output(intermediate(y), y);
+}
+
+Bert::Encoder::Encoder(ModuleBase& parent, const BertOptions& o)
+    : ModuleOf(parent, "encoder"), layers(*this, "layer") {
+  for (int i = 0; i < o.depth; ++i) layers.add(o);
+}
+Tensor Bert::Encoder::forward(const Tensor& x, const Tensor& mask) {
+  Tensor h = x;
+  for (Layer& one : layers) h = one(h, mask);
+  return h;
+}
+
+Bert::Pooler::Pooler(ModuleBase& parent, const BertOptions& o)
+    : Module(parent, "pooler"), dense(*this, "dense", layer(o.width, o.width)) {}
+Tensor Bert::Pooler::forward(const Tensor& x) {
+  return tanh(dense(reshape(slice(x, 1, 0, 1), {x.size(0), x.size(2)})));
+}
+
+Bert::Bert(BertOptions o) : options_(o), embeddings_(*this, o), encoder_(*this, o), pooler_(*this, o) {}
+Bert::Bert(ModuleBase& parent, const std::string& name, BertOptions o)
+    : ModuleOf(parent, name), options_(o), embeddings_(*this, o), encoder_(*this, o), pooler_(*this, o) {}
+
+BertOutput Bert::forward(const BertInput& in) {
+  if (in.ids.type().rank() != 2 || in.ids.size(1) > options_.positions)
+    throw Error(fmt::format("this BERT takes ids (N,T) of at most {} positions, not {}", options_.positions,
+                            to_string(in.ids.type())));
+  const Tensor positions = encoder_(embeddings_(in), in.mask);
+  return {positions, pooler_(positions)};
+}
+
+BertForPretraining::Transform::Transform(ModuleBase& parent, const BertOptions& o)
+    : Module(parent, "transform"),
+      dense(*this, "dense", layer(o.width, o.width)),
+      norm(*this, "LayerNorm", norm_of(o.width)) {}
+Tensor BertForPretraining::Transform::forward(const Tensor& x) { return norm(gelu(dense(x))); }
+
+BertForPretraining::Predictions::Predictions(ModuleBase& parent, const BertOptions& o)
+    : ModuleOf(parent, "predictions"),
+      transform(*this, o),
+      bias(add_parameter(drawn_parameter("bias", {o.words}, {}, constant(0)))) {}
+Tensor BertForPretraining::Predictions::forward(const Tensor& x, const Tensor& words) {
+  return linear(transform(x), words, bias);
+}
+
+BertForPretraining::Heads::Heads(ModuleBase& parent, const BertOptions& o)
+    : ModuleBase(parent, "cls"),
+      predictions(*this, o),
+      seq_relationship(*this, "seq_relationship", layer(o.width, 2)) {}
+
+BertForPretraining::BertForPretraining(BertOptions o) : bert_(*this, "bert", o), cls_(*this, o) {}
+BertScores BertForPretraining::forward(const BertInput& input) {
+  const BertOutput out = bert_(input);
+  return {cls_.predictions(out.positions, bert_.words()), cls_.seq_relationship(out.sample)};
+}
+
+BertClassifier::BertClassifier(std::int64_t classes, BertOptions o)
+    : bert_(*this, "bert", o),
+      dropout_(*this, "dropout", o.dropout),
+      classifier_(*this, "classifier", layer(o.width, classes)) {}
+Tensor BertClassifier::forward(const BertInput& input) { return classifier_(dropout_(bert_(input).sample)); }
+
+}  // namespace tandem::nn

@@ -1,0 +1,112 @@
+// The networks of the papers: their sizes, and what they make of small inputs.
+#include <gtest/gtest.h>
+
+#include <tandem/nn/models/bert.h>
+#include <tandem/nn/models/deep_resnet.h>
+#include <tandem/nn/models/gpt2.h>
+#include <tandem/nn/models/vit.h>
+#include <tandem/ops/eager.h>
+
+#include "expect_error.h"
+
+namespace tandem::testing {
+using namespace nn;
+namespace {
+
+std::int64_t parameters(ModuleBase& module) {
+  std::int64_t count = 0;
+  for (const auto& [path, p] : module.named_parameters())
+    if (!p->buffer) count += p->tensor.elements();
+  return count;
+}
+
+// As torchvision and transformers count them.
+TEST(LargeNetworks, HaveTheParameterCountsOfTheOriginals) {
+  for (const auto& [depth, count] :
+       {std::pair{18, 11'689'512}, {50, 25'557'032}, {101, 44'549'160}, {152, 60'192'808}}) {
+    DeepResNet net({.depth = depth});
+    EXPECT_EQ(count, parameters(net)) << depth;
+  }
+  Vit b16, small({.width = 640, .hidden = 2560, .heads = 10});
+  EXPECT_EQ(86'567'656, parameters(b16));
+  EXPECT_EQ(60'343'400, parameters(small));
+  Gpt2 gpt2;
+  EXPECT_EQ(124'439'808, parameters(gpt2));
+  Bert bert;
+  EXPECT_EQ(109'482'240, parameters(bert));
+  BertForPretraining heads;
+  EXPECT_EQ(110'106'428, parameters(heads));
+}
+
+Tensor ids(Shape shape, int words) {
+  Tensor t = Tensor::empty({DType::i32, std::move(shape)});
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    t.as<std::int32_t>()[i] = static_cast<std::int32_t>(i * 7 % words);
+  return t;
+}
+
+TEST(LargeNetworks, GiveOneLogitPerClass) {
+  for (const int depth : {18, 50}) {
+    DeepResNet net({.depth = depth, .classes = 7, .width = 4});
+    net.initialize(1);
+    for (const std::int64_t side : {32, 64})
+      EXPECT_EQ((Shape{2, 7}), net(Tensor::full({DType::f32, {2, side, side, 3}}, 0.5)).shape());
+  }
+  Vit vit({.image = 32,
+           .patch = 8,
+           .classes = 7,
+           .width = 24,
+           .hidden = 40,
+           .depth = 2,
+           .heads = 3,
+           .dropout = 0.1});
+  vit.initialize(1);
+  EXPECT_EQ((Shape{2, 7}), vit(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)).shape());
+}
+
+TEST(LargeNetworks, AGpt2SeesNoLaterWord) {
+  Gpt2 net({.words = 50, .positions = 12, .width = 24, .depth = 2, .heads = 3});
+  net.initialize(1);
+  net.eval();
+  const Tensor text = ids({1, 9}, 50);
+  Tensor changed = ids({1, 9}, 50);
+  changed.as<std::int32_t>()[6] = 3;
+  const auto a = net(text).values(), b = net(changed).values();
+  ASSERT_EQ(9u * 50, a.size());
+  for (std::size_t i = 0; i < 6 * 50; ++i) EXPECT_EQ(a[i], b[i]);
+  EXPECT_NE(a[6 * 50], b[6 * 50]);
+  EXPECT_NE(a[8 * 50], b[8 * 50]);
+  expect_error([&] { net(ids({1, 13}, 50)); }, {"at most 12 positions", "i32[1, 13]"});
+}
+
+TEST(LargeNetworks, ABertIgnoresPadding) {
+  const BertOptions options{.words = 50, .positions = 12, .width = 24, .hidden = 40, .depth = 2, .heads = 3};
+  BertForPretraining net(options);
+  net.initialize(1);
+  net.eval();
+  const Tensor mask =
+      Tensor::from(std::vector<double>{1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0}, {2, 6}, DType::b8);
+  const Tensor text = ids({2, 6}, 50);
+  Tensor changed = ids({2, 6}, 50);
+  changed.as<std::int32_t>()[5] = 3;
+  const BertScores a = net({.ids = text, .mask = mask}), b = net({.ids = changed, .mask = mask});
+  EXPECT_EQ((Shape{2, 6, 50}), a.words.shape());
+  EXPECT_EQ((Shape{2, 2}), a.follows.shape());
+  EXPECT_EQ(a.follows.values(), b.follows.values());
+  EXPECT_NE(a.follows.values(), net({.ids = changed}).follows.values());
+  BertClassifier classifier(3, options);
+  classifier.initialize(1);
+  EXPECT_EQ((Shape{2, 3}), classifier({.ids = text}).shape());
+}
+
+TEST(LargeNetworks, RefuseSizesThatDoNotFit) {
+  expect_error([] { DeepResNet net({.depth = 20}); }, {"depth 20", "18, 34, 50, 101, or 152"});
+  expect_error([] { Vit net({.image = 30}); }, {"16 × 16", "30 × 30"});
+  expect_error([] { Vit net({.heads = 7}); }, {"7 heads", "768"});
+  Vit vit({.image = 32, .patch = 8, .width = 8, .hidden = 8, .depth = 1, .heads = 1});
+  vit.initialize(1);
+  expect_error([&] { vit(Tensor::zeros({DType::f32, {1, 40, 32, 3}})); }, {"32 × 32", "f32[1, 40, 32, 3]"});
+}
+
+}  // namespace
+}  // namespace tandem::testing
