@@ -2,6 +2,7 @@
 
 #include <tandem/ops/activation.h>
 #include <tandem/ops/apply.h>
+#include <tandem/ops/attention.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
@@ -230,12 +231,27 @@ void add_options(GoldenOps& ops) {
     ops[std::string("matmul ") + kind] = [](const Tensors& x) { return Tensors{matmul(x[0], x[1])}; };
 }
 
+void add_attention(GoldenOps& ops) {
+  const auto attend = [](AttentionOptions options) {
+    return [options](const Tensors& x) {
+      AttentionOptions o = options;
+      if (x.size() > 3) o.key_mask = cast(x[3], DType::b8);
+      return Tensors{x.size() == 1 ? attention(x[0], o) : attention(x[0], x[1], x[2], o)};
+    };
+  };
+  ops["attention"] = attend({.heads = 2});
+  ops["attention causal"] = attend({.heads = 3, .causal = true});
+  ops["attention masked"] = attend({.heads = 2});
+  ops["attention packed"] = attend({.heads = 2, .causal = true});
+  ops["gelu_tanh"] = [](const Tensors& x) { return Tensors{gelu_tanh(x[0])}; };
+}
+
 }  // namespace
 
 GoldenOps golden_ops() {
   GoldenOps ops;
   for (auto* add : {add_pointwise, add_reductions_and_losses, add_norms, add_shapes, add_pooling,
-                    add_products, add_updates, add_options})
+                    add_products, add_updates, add_options, add_attention})
     add(ops);
   return ops;
 }

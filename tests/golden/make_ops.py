@@ -260,12 +260,32 @@ def option_cases():
     yield case("matmul broadcast", torch.matmul, randn(2, 1, 3, 4), randn(3, 4, 2))
 
 
+def attention_cases():
+    def heads_of(t, heads):
+        return t.unflatten(2, (heads, -1)).transpose(1, 2)
+
+    def attend(heads, causal=False):
+        def f(q, k, v, mask=None):
+            seen = None if mask is None else (mask != 0)[:, None, None, :]
+            y = F.scaled_dot_product_attention(heads_of(q, heads), heads_of(k, heads), heads_of(v, heads), seen,
+                                               is_causal=causal)
+            return y.transpose(1, 2).flatten(2)
+        return f
+    q, k, v = randn(2, 5, 6), randn(2, 4, 6), randn(2, 4, 6)
+    yield case("attention", attend(2), q, k, v)
+    yield case("attention causal", attend(3, causal=True), q, k, v)
+    mask = torch.tensor([[1, 1, 0, 1], [0, 1, 0, 0]], dtype=torch.int32)
+    yield case("attention masked", attend(2), q, k, v, mask)
+    yield case("attention packed", lambda t: attend(2, causal=True)(*t.chunk(3, 2)), randn(2, 5, 18))
+    yield case("gelu_tanh", lambda t: F.gelu(t, approximate="tanh"), 3 * randn(9))
+
+
 def main():
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     families = (pointwise_cases, reduce_cases, loss_cases, norm_cases, shape_cases, image_cases,
-                pool_cases, product_cases, update_cases, option_cases)
+                pool_cases, product_cases, update_cases, option_cases, attention_cases)
     cases = [c for family in families for c in family()]
     document = {"torch": torch.__version__.split("+")[0], "cases": cases}
     pathlib.Path(__file__).with_name("ops.json").write_text(json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")
