@@ -54,10 +54,13 @@ std::vector<ValueId> add_gradients(Graph& graph, ValueId y, std::span<const Valu
     for (ValueId v : node.inputs) needed.push_back(depends[v]);
     Tensors out_grads;
     for (ValueId v : node.outputs) out_grads.push_back(grad[v]);
+    Tensors before;
+    for (ValueId v : node.inputs) before.push_back(grad[v]);
+    Tensors sums = before;
     if (!contains(needed, true) || std::ranges::none_of(out_grads, &Tensor::defined)) continue;
     trace.set_tag(node.tag.in_phase(phase));
     const Tensors in_grads =
-        vjp_of(node, {trace.tensors(node.inputs), trace.tensors(node.outputs), out_grads, needed});
+        vjp_of(node, {trace.tensors(node.inputs), trace.tensors(node.outputs), out_grads, needed, &sums});
     for (std::size_t i = 0; i < in_grads.size(); ++i) {
       if (!in_grads[i].defined() || !needed[i]) continue;
       if (in_grads[i].type() != graph.type(node.inputs[i]))
@@ -65,7 +68,8 @@ std::vector<ValueId> add_gradients(Graph& graph, ValueId y, std::span<const Valu
                                 node.tag.path, i, node.op->name(), to_string(in_grads[i].type()),
                                 to_string(graph.type(node.inputs[i]))));
       Tensor& sum = grad[node.inputs[i]];
-      sum = sum.defined() ? add(sum, in_grads[i]) : in_grads[i];
+      const bool added = before[i].defined() && !sums[i].defined();  // by the rule
+      sum = sum.defined() && !added ? add(sum, in_grads[i]) : in_grads[i];
     }
   }
   std::vector<ValueId> result;

@@ -33,6 +33,34 @@ void check_beside_axis(const TensorType& x, const TensorType& index, int axis) {
                             to_string(index), axis));
 }
 
+// The operands of an op that adds the gradient of the result, by index, to what later readers gave.
+Tensors adding(const VjpArgs& args) {
+  Tensors operands{args.grads[0], args.inputs[1]};
+  if (Tensor onto = take_sum(args, 0)) operands.push_back(std::move(onto));
+  return operands;
+}
+
+// What an op that adds by index reads and writes: a third operand is changed in place.
+Work adding_work(TypesView inputs, TypesView outputs) {
+  if (inputs.size() < 3) return streaming_work(inputs, outputs, 1);
+  Work work = streaming_work(inputs.first(2), {}, 0);
+  work.flops = static_cast<double>(inputs[0].elements());
+  work.bytes += 2 * static_cast<double>(inputs[0].bytes());
+  return work;
+}
+std::vector<Alias> adding_aliases(TypesView inputs) {
+  return inputs.size() < 3 ? std::vector<Alias>() : std::vector<Alias>{{0, 2, Alias::in_place}};
+}
+
+TensorType checked_onto(TypesView inputs, TensorType result) {
+  if (inputs.size() == 3 && inputs[2] != result)
+    throw Error(fmt::format("adds to {}, not to {}", to_string(result), to_string(inputs[2])));
+  return result;
+}
+void require_two_or_three(TypesView inputs) {
+  if (inputs.size() != 3) require_inputs(inputs, 2);
+}
+
 }  // namespace
 
 void engine::check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
@@ -56,7 +84,7 @@ Types GatherOp::infer(TypesView inputs) const {
 }
 Tensors GatherOp::vjp(const VjpArgs& args) const {
   const auto adjoint = std::make_shared<ScatterAddOp>(axis, args.inputs[0].size(axis));
-  return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
+  return {apply_op1(adjoint, adding(args)), Tensor()};
 }
 Work GatherOp::cost(TypesView inputs, TypesView outputs) const {
   return streaming_work(inputs.subspan(1), Types{outputs[0], outputs[0]},
@@ -65,16 +93,20 @@ Work GatherOp::cost(TypesView inputs, TypesView outputs) const {
 
 std::string ScatterAddOp::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }
 Types ScatterAddOp::infer(TypesView inputs) const {
-  require_inputs(inputs, 2);
+  require_two_or_three(inputs);
   check_beside_axis(inputs[0], inputs[1], axis);
   if (inputs[0].shape != inputs[1].shape)
     throw Error(fmt::format("the values {} and indices {} must have the same shape", to_string(inputs[0]),
                             to_string(inputs[1])));
-  return {{inputs[0].dtype, resized(inputs[0].shape, axis, extent)}};
+  return {checked_onto(inputs, {inputs[0].dtype, resized(inputs[0].shape, axis, extent)})};
 }
 Tensors ScatterAddOp::vjp(const VjpArgs& args) const {
-  return {gather(args.grads[0], axis, args.inputs[1]), Tensor()};
+  Tensors gradients{gather(args.grads[0], axis, args.inputs[1]), Tensor(), args.grads[0]};
+  gradients.resize(args.inputs.size());
+  return gradients;
 }
+Work ScatterAddOp::cost(TypesView inputs, TypesView outputs) const { return adding_work(inputs, outputs); }
+std::vector<Alias> ScatterAddOp::may_alias(TypesView inputs) const { return adding_aliases(inputs); }
 
 Types EmbeddingOp::infer(TypesView inputs) const {
   require_inputs(inputs, 2);
@@ -86,7 +118,7 @@ Types EmbeddingOp::infer(TypesView inputs) const {
 }
 Tensors EmbeddingOp::vjp(const VjpArgs& args) const {
   const auto adjoint = std::make_shared<EmbeddingGradOp>(args.inputs[0].size(0));
-  return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
+  return {apply_op1(adjoint, adding(args)), Tensor()};
 }
 Work EmbeddingOp::cost(TypesView inputs, TypesView outputs) const {
   return streaming_work(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);
@@ -94,7 +126,7 @@ Work EmbeddingOp::cost(TypesView inputs, TypesView outputs) const {
 
 std::string EmbeddingGradOp::attributes() const { return fmt::format("count={}", count); }
 Types EmbeddingGradOp::infer(TypesView inputs) const {
-  require_inputs(inputs, 2);
+  require_two_or_three(inputs);
   const Shape &rows = inputs[0].shape, &ids = inputs[1].shape;
   check_index_dtype(inputs[1]);
   if (rows.size() < ids.size() || !std::equal(ids.begin(), ids.end(), rows.begin()))
@@ -102,11 +134,15 @@ Types EmbeddingGradOp::infer(TypesView inputs) const {
                             to_string(inputs[0]), to_string(inputs[1])));
   Shape shape{count};
   shape.insert(shape.end(), rows.begin() + static_cast<std::ptrdiff_t>(ids.size()), rows.end());
-  return {{inputs[0].dtype, shape}};
+  return {checked_onto(inputs, {inputs[0].dtype, shape})};
 }
 Tensors EmbeddingGradOp::vjp(const VjpArgs& args) const {
-  return {embedding(args.grads[0], args.inputs[1]), Tensor()};
+  Tensors gradients{embedding(args.grads[0], args.inputs[1]), Tensor(), args.grads[0]};
+  gradients.resize(args.inputs.size());
+  return gradients;
 }
+Work EmbeddingGradOp::cost(TypesView inputs, TypesView outputs) const { return adding_work(inputs, outputs); }
+std::vector<Alias> EmbeddingGradOp::may_alias(TypesView inputs) const { return adding_aliases(inputs); }
 
 std::string OneHotOp::attributes() const { return fmt::format("classes={} {}", classes, name_of(dtype)); }
 Types OneHotOp::infer(TypesView inputs) const {

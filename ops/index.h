@@ -20,10 +20,10 @@ class GatherOp final : public Op {
   const int axis;
 };
 
-/// source (…,J,…), index (…,J,…) -> (…,extent,…) along `axis`: starts from zeros and computes
-/// y[…,index[…,j,…],…] += source[…,j,…] in the order of j. GatherOp and ScatterAddOp are each other's
-/// derivative.
-class ScatterAddOp final : public StreamingOp {
+/// source (…,J,…), index (…,J,…) [, onto (…,extent,…)] -> (…,extent,…) along `axis`: starts from `onto`, or
+/// from zeros, and computes y[…,index[…,j,…],…] += source[…,j,…] in the order of j. GatherOp and ScatterAddOp
+/// are each other's derivative.
+class ScatterAddOp final : public Op {
  public:
   ScatterAddOp(int axis, std::int64_t extent) : axis(axis), extent(extent) {}
   std::string_view name() const override { return "scatter_add"; }
@@ -31,7 +31,8 @@ class ScatterAddOp final : public StreamingOp {
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
-  double flops_per_element() const override { return 1; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView inputs) const override;
   const int axis;
   const std::int64_t extent;
 };
@@ -47,9 +48,10 @@ class EmbeddingOp final : public Op {
   std::vector<Alias> may_alias(TypesView) const override { return {}; }
 };
 
-/// rows (I…, …), ids (I…) -> (V, …): starts from zeros and adds each row to the row that its id names, in the
-/// order of the ids. EmbeddingOp and EmbeddingGradOp are each other's derivative.
-class EmbeddingGradOp final : public StreamingOp {
+/// rows (I…, …), ids (I…) [, onto (V, …)] -> (V, …): starts from `onto`, or from zeros, and adds each row to
+/// the row that its id names, in the order of the ids. EmbeddingOp and EmbeddingGradOp are each other's
+/// derivative.
+class EmbeddingGradOp final : public Op {
  public:
   explicit EmbeddingGradOp(std::int64_t count) : count(count) {}
   std::string_view name() const override { return "embedding_grad"; }
@@ -57,7 +59,8 @@ class EmbeddingGradOp final : public StreamingOp {
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
-  double flops_per_element() const override { return 1; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView inputs) const override;
   const std::int64_t count;  ///< V
 };
 

@@ -1,8 +1,11 @@
 #include <tandem/core/graph/op.h>
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem::engine {
 
@@ -21,6 +24,10 @@ std::string_view name_of(LaneKind kind) {
 
 void no_rule(const Op& op, std::string_view rule, std::string_view why) {
   throw NoRule(fmt::format("{} has no {} rule: {}", op.name(), rule, why));
+}
+
+Tensor take_sum(const VjpArgs& args, std::size_t i) {
+  return args.sums ? std::exchange((*args.sums)[i], Tensor()) : Tensor();
 }
 
 void require_inputs(TypesView inputs, std::size_t count) {

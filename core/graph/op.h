@@ -43,7 +43,12 @@ struct VjpArgs {
   const Tensors& outputs;
   const Tensors& grads;             ///< per output; an undefined Tensor means zero
   const std::vector<bool>& needed;  ///< per input; if not, the rule may return an undefined Tensor
+  /// Per input, the gradient from later readers; undefined if there is none. A rule that can add to it in
+  /// place takes the Tensor out (`take_sum`), and returns the sum. Null: no rule may.
+  Tensors* sums = nullptr;
 };
+/// Takes the gradient of input `i` from later readers out of `args.sums`; undefined if there is none.
+Tensor take_sum(const VjpArgs& args, std::size_t i);
 
 /// The arguments of a vmap rule: input i has a leading axis of `models` models if `mapped[i]`.
 struct VmapArgs {

@@ -19,6 +19,15 @@ TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
+// Begins sums, elements begin … end−1: with the third operand, which can be the result, or with zeros.
+void begin_sums(const Launch& l, bool has_onto, std::int64_t begin, std::int64_t end) {
+  auto* y = output<float>(l, 0);
+  if (!has_onto)
+    std::fill(y + begin, y + end, 0.0f);
+  else if (l.in[2] != y)
+    std::copy(input<float>(l, 2) + begin, input<float>(l, 2) + end, y + begin);
+}
+
 template <class E> KernelPtr make_gather(const KernelSpec& spec) {
   const int axis = static_cast<const GatherOp&>(spec.op).axis;
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
@@ -60,7 +69,7 @@ constexpr std::int64_t kManyColumns = 64;
 
 // Threads share the outer indices. If these are fewer than the threads, they share the columns; if the
 // columns are few too, they share the rows of the result, and each thread reads all indices.
-KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, int threads) {
+KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, bool has_onto, int threads) {
   return make_kernel([=](const Launch& l) {
     const auto* x = input<float>(l, 0);
     const auto* index = input<std::int32_t>(l, 1);
@@ -69,12 +78,12 @@ KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, int threads) 
     check_indices(index, from.outer * source, to.extent);
     if (to.outer >= threads)
       return parallel_parts(threads, to.outer, [&](std::int64_t begin, std::int64_t end) {
-        std::fill_n(y + begin * target, (end - begin) * target, 0.0f);
+        begin_sums(l, has_onto, begin * target, end * target);
         for (std::int64_t o = begin; o < end; ++o)
           add_at<true>(from, x + o * source, index + o * source, y + o * target, {0, from.inner});
       });
     const bool by_columns = from.inner >= kManyColumns;
-    std::fill_n(y, to.outer * target, 0.0f);
+    begin_sums(l, has_onto, 0, to.outer * target);
     parallel_parts(threads, by_columns ? from.inner : to.extent, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t o = 0; o < to.outer; ++o) {
         const auto add = by_columns ? add_at<true> : add_at<false>;
@@ -95,6 +104,7 @@ KernelPtr make_scatter_add_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const int axis = static_cast<const ScatterAddOp&>(spec.op).axis;
   return make_scatter(AxisSplit(spec.inputs[0].shape, axis), AxisSplit(spec.outputs[0].shape, axis),
+                      spec.inputs.size() == 3,
                       useful_threads(spec.threads, 2 * spec.inputs[0].bytes() + spec.outputs[0].bytes()));
 }
 
@@ -135,6 +145,7 @@ KernelPtr make_embedding_grad_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const std::int64_t count = spec.inputs[1].elements(), rows = spec.outputs[0].shape[0],
                      row = rows > 0 ? spec.outputs[0].elements() / rows : 0;
+  const bool has_onto = spec.inputs.size() == 3;
   const int threads = useful_threads(spec.threads, spec.inputs[0].bytes() + spec.outputs[0].bytes());
   return make_kernel([=](const Launch& l) {
     const auto* ids = input<std::int32_t>(l, 1);
@@ -142,7 +153,7 @@ KernelPtr make_embedding_grad_cpu(const KernelSpec& spec) {
     const auto* x = input<float>(l, 0);
     auto* y = output<float>(l, 0);
     parallel_parts(threads, rows, [&](std::int64_t begin, std::int64_t end) {
-      std::fill_n(y + begin * row, (end - begin) * row, 0.0f);
+      begin_sums(l, has_onto, begin * row, end * row);
       for (std::int64_t i = 0; i < count; ++i)
         if (ids[i] >= begin && ids[i] < end) add_row(x + i * row, row, y + ids[i] * row);
     });

@@ -16,6 +16,16 @@ namespace {
 
 const std::int32_t* indices_of(const Launch& l) { return input<std::int32_t>(l, 1); }
 
+// Begins a sum over `n` elements: with the third operand, which can be the result, or with zeros.
+template <class T> T* begin_sum(const Launch& l, bool has_onto, std::int64_t n) {
+  T* y = output<T>(l, 0);
+  if (!has_onto)
+    std::fill_n(y, n, T{});
+  else if (l.in[2] != y)
+    std::copy_n(input<T>(l, 2), n, y);
+  return y;
+}
+
 template <class F> KernelPtr for_summable(DType dtype, const F& make) {
   return make_for<float, double, std::int32_t, std::int64_t>(dtype, make);
 }
@@ -44,12 +54,11 @@ KernelPtr make_scatter_add_reference(const KernelSpec& spec) {
   const int axis = static_cast<const ScatterAddOp&>(spec.op).axis;
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
   return for_summable(spec.inputs[0].dtype, [&](auto zero) {
-    return make_kernel([from, to](const Launch& l) {
+    return make_kernel([from, to, has_onto = spec.inputs.size() == 3](const Launch& l) {
       const std::int32_t* index = indices_of(l);
       check_indices(index, from.outer * from.extent * from.inner, to.extent);
       const auto* x = input<decltype(zero)>(l, 0);
-      auto* y = output<decltype(zero)>(l, 0);
-      std::fill_n(y, to.outer * to.extent * to.inner, decltype(zero){});
+      auto* y = begin_sum<decltype(zero)>(l, has_onto, to.outer * to.extent * to.inner);
       for (std::int64_t o = 0; o < from.outer; ++o)
         for (std::int64_t j = 0; j < from.extent; ++j)
           for (std::int64_t i = 0; i < from.inner; ++i) {
@@ -74,12 +83,12 @@ KernelPtr make_embedding_reference(const KernelSpec& spec) {
 KernelPtr make_embedding_grad_reference(const KernelSpec& spec) {
   const std::int64_t count = spec.inputs[1].elements(), rows = spec.outputs[0].shape[0],
                      row = rows > 0 ? spec.outputs[0].elements() / rows : 0;
+  const bool has_onto = spec.inputs.size() == 3;
   return for_summable(spec.inputs[0].dtype, [&](auto zero) {
     return make_kernel([=](const Launch& l) {
       check_indices(indices_of(l), count, rows);
       const auto* x = input<decltype(zero)>(l, 0);
-      auto* y = output<decltype(zero)>(l, 0);
-      std::fill_n(y, rows * row, decltype(zero){});
+      auto* y = begin_sum<decltype(zero)>(l, has_onto, rows * row);
       for (std::int64_t i = 0; i < count; ++i)
         for (std::int64_t e = 0; e < row; ++e) y[indices_of(l)[i] * row + e] += x[i * row + e];
     });

@@ -199,6 +199,10 @@ void add_gather(OpCases& cases) {
               [axis = axis](const Tensors& in) { return Tensors{gather(in[0], axis, in[1])}; });
     add_moved(cases, "scatter_add_" + name, {f32(x), indices, f32(index)},
               [axis = axis](const Tensors& in) { return Tensors{scatter_add(in[0], axis, in[1], in[2])}; });
+    add_moved(cases, "scatter_add_onto_" + name, {f32(index), indices, f32(x)},
+              [a, n = x[a]](const Tensors& in) {
+                return Tensors{apply_op1(std::make_shared<ScatterAddOp>(static_cast<int>(a), n), in)};
+              });
   }
 }
 
@@ -216,6 +220,12 @@ void add_embedding(OpCases& cases) {
     const std::string name = shape_name(table) + "_by_" + shape_name(ids);
     add_moved(cases, "embedding_" + name, {f32(table), indices},
               [](const Tensors& in) { return Tensors{embedding(in[0], in[1])}; });
+    Shape rows = ids;
+    rows.insert(rows.end(), table.begin() + 1, table.end());
+    add_moved(cases, "embedding_grad_onto_" + name, {f32(rows), indices, f32(table)},
+              [n = table[0]](const Tensors& in) {
+                return Tensors{apply_op1(std::make_shared<EmbeddingGradOp>(n), in)};
+              });
     for (DType dtype : {DType::f32, DType::bf16, DType::u8, DType::b8, DType::i64}) {
       OpCase c{fmt::format("one_hot_{}_{}", name_of(dtype), name),
                {indices},

@@ -7,8 +7,10 @@
 #include <tandem/autograd/training_graph.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/memory/placement.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/activation.h>
+#include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
@@ -112,6 +114,25 @@ TEST(Build, MicrobatchesShareResultsThatDependOnlyOnWeights) {
   EXPECT_EQ(1, forward_nodes("exp"));
   EXPECT_EQ(4, forward_nodes("dropout"));
   EXPECT_EQ(4, forward_nodes("reduce"));
+}
+
+// The embedding's gradient is added to the head's in place: beside the table there is one array of its size.
+TEST(Build, ATableThatAlsoPredictsHasOneGradient) {
+  constexpr std::int64_t kWords = 5000, kWidth = 64;
+  struct Net : nn::Module {
+    nn::Embedding words{*this, "words", {.count = kWords, .features = kWidth}};
+    Tensor forward(const Tensor& ids) override {
+      return matmul(words(ids), words.weight, {.transpose_b = true});
+    }
+  } net;
+  net.initialize(1);
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("loss", mean(net(trace.input("ids", {DType::i32, {4}}))));
+  }
+  const double table = 4 * kWords * kWidth;
+  EXPECT_LT(static_cast<double>(planned_peak(build(graph, {}))), 2.2 * table);
 }
 
 // Dropout has no node in an evaluation, so no stage may begin with it.
