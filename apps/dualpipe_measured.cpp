@@ -145,7 +145,7 @@ Figure fig11(const std::vector<Measured>& all, const std::string& how) {
 // β: the mean load of a stage over the largest.
 double balance(const StageProfile& profile) {
   double largest = 0;
-  for (const StageCost& s : profile.stages) largest = std::max(largest, s.forward_ms + s.backward_ms);
+  for (const StageCost& s : profile.stages) largest = std::max(largest, s.total_ms());
   return profile.batch_ms() / largest / static_cast<double>(profile.stages.size());
 }
 

@@ -122,7 +122,7 @@ Strategy lockstep_strategy(const DualPipeScheme& scheme, int stages) {
 double MeasuredNetwork::backward_ratio() const {
   double forward = 0, backward = 0;
   for (const StageCost& s : profiles.begin()->second.at(kDualPipeSchemes[kPipeDream].timed_as).stages)
-    forward += s.forward_ms, backward += s.backward_ms;
+    forward += s.forward_ms, backward += s.backward_ms + s.update_ms;
   return backward / forward;
 }
 

@@ -71,14 +71,14 @@ std::vector<Way> ways() {
   const auto way = [](const std::string& title, const PipelineSchedule& schedule) {
     return Way{title, way_of_batch(schedule, simulated(schedule, 4 * kFollowed), kFollowed)};
   };
-  return {way("(a) one GPU", make_schedule("plain", {})), way("(b) pipelined", lockstep("dualpipe")),
-          way("(c) with the earliest weights", lockstep("dualpipe-vs")),
-          way("(d) SpecTrain", lockstep("spectrain"))};
+  return {way("(a) one GPU, plain", make_schedule("plain", {})), way("(b) dualpipe", lockstep("dualpipe")),
+          way("(c) dualpipe-vs, with the earliest weights", lockstep("dualpipe-vs")),
+          way("(d) spectrain", lockstep("spectrain"))};
 }
 
 Figure fig8(const std::vector<Way>& ways) {
   Figure figure{"fig8",
-                "Fig. 8: the round trip of the 5th batch and its weights",
+                "Fig. 8: the round trip of batch 5 and its weights",
                 "Wt is what a stage has at the start of unit t; W5→9 is the prediction of W9 from W5. On the "
                 "last stage, F and B are in one unit.",
                 Figure::Kind::timeline,
@@ -119,8 +119,8 @@ void add_schedules(const DualPipeRun&, Report& report) {
   const std::vector<std::string> paper{"W5 W5", "W5 W6 W7 W7 W8 W9", "W5 W5 W5 W5 W5 W5",
                                        "W5→9 W6→9 W7→9 W7→9 W8→9 W9"};
   for (std::size_t i = 0; i < all.size(); ++i)
-    report.claims.push_back(claim("Fig. 8" + all[i].title.substr(0, 3) + ": weights of batch 5 on its way",
-                                  paper[i], met(all[i]) == paper[i], met(all[i]), ""));
+    report.claims.push_back(claim("Fig. 8" + all[i].title + ": weights of batch 5 on its way", paper[i],
+                                  met(all[i]) == paper[i], met(all[i]), ""));
 }
 
 }  // namespace tandem::apps

@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/units.h>
 #include <tandem/plan/layer_profile.h>
 #include <tandem/plan/pipeline_simulation.h>
+#include <tandem/plan/plan_file.h>
 
+#include "output_file.h"
 #include "parse_bytes.h"
 
 namespace tandem::apps {
@@ -31,6 +36,9 @@ PartitionProblem problem_of(const PipelinePlanOptions& o) {
 // with which the period is shortest.
 Partition best_of(const PipelinePlanOptions& o, PartitionProblem& problem) {
   const TypedSchedule typed = typed_schedule(o.schedule);
+  const int devices = o.stages > 0 ? o.stages : typed.file.devices();
+  if (devices == 0)
+    throw Error("--stages: give the number of stages, which only a schedule's file says itself");
   check_shape_options(o.shape, {typed}, o.schedule);
   if (!o.replicate) {
     problem.schedule = made(typed, o.stages, o.shape);
@@ -40,10 +48,10 @@ Partition best_of(const PipelinePlanOptions& o, PartitionProblem& problem) {
     throw Error("--replicate: stages that share a device have no replicas");
   std::optional<std::pair<PartitionProblem, Partition>> best;
   std::string refused;  // of the most stages
-  for (int stages = 1; stages <= std::min<int>(o.stages, static_cast<int>(problem.layers.size())); ++stages) {
+  for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(problem.layers.size())); ++stages) {
     try {
       problem.schedule = made(typed, stages, o.shape);
-      problem.spare_devices = o.stages - stages;
+      problem.spare_devices = devices - stages;
       Partition partition = best_partition(problem);
       if (!best || partition.period < best->second.period) best = {problem, std::move(partition)};
     } catch (const Error& e) {
@@ -78,11 +86,14 @@ double batch_seconds(const Partition& partition) {
   return seconds;
 }
 
+const std::string& name_of(const PartitionProblem& problem, int layer) {
+  return problem.layers[static_cast<std::size_t>(layer)].name;
+}
+
 void print_json(const PartitionProblem& problem, const Partition& partition,
                 std::optional<double> simulated) {
-  const auto name = [&](int layer) { return problem.layers[static_cast<std::size_t>(layer)].name; };
-  ordered_json cuts = ordered_json::array(), stages = ordered_json::array();
-  for (const int cut : partition.cuts()) cuts.push_back(name(cut));
+  const auto name = [&](int layer) { return name_of(problem, layer); };
+  ordered_json stages = ordered_json::array();
   for (const PartitionedStage& s : partition.stages)
     stages.push_back({{"first", name(s.first)},
                       {"last", name(s.end - 1)},
@@ -98,7 +109,7 @@ void print_json(const PartitionProblem& problem, const Partition& partition,
                       {"memory_bytes", s.memory_bytes},
                       {"in_flight", s.held},
                       {"weight_versions", s.versions}});
-  ordered_json j{{"cuts", cuts},
+  ordered_json j{{"cuts", names_of(problem, partition.cuts())},
                  {"stages", stages},
                  {"period_ms", partition.period * kMsPerSecond},
                  {"simulated_ms", nullptr},
@@ -109,7 +120,7 @@ void print_json(const PartitionProblem& problem, const Partition& partition,
 
 void print_table(const PartitionProblem& problem, const Partition& partition,
                  std::optional<double> simulated) {
-  const auto name = [&](int layer) { return problem.layers[static_cast<std::size_t>(layer)].name; };
+  const auto name = [&](int layer) { return name_of(problem, layer); };
   fmt::print("{:>5}  {:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {}\n", "stage", "device",
              "replicas", "F ms", "B ms", "unit ms", "crossing MB", "memory MB", "in flight", "versions",
              "layers");
@@ -124,6 +135,8 @@ void print_table(const PartitionProblem& problem, const Partition& partition,
   fmt::print("\nperiod {:.3f} ms by the cost model", partition.period * kMsPerSecond);
   if (simulated) fmt::print(", {:.3f} ms in the simulator", *simulated);
   fmt::print("; one device takes {:.3f} ms\n", batch_seconds(partition) * kMsPerSecond);
+  if (const auto cuts = names_of(problem, partition.cuts()); !cuts.empty())
+    fmt::print("cuts: {}\n", fmt::join(cuts, ", "));
   if (is_replicated(partition))
     fmt::print("Only planned: a run has equally many replicas of all stages (train_cifar --ranks).\n");
 }
@@ -133,8 +146,8 @@ void print_table(const PartitionProblem& problem, const Partition& partition,
 void add_pipeline_plan_options(CLI::App& command, PipelinePlanOptions& o) {
   command.add_option("--profile", o.profile, "times and bytes of the layers, as JSON (docs/pipelines.md)")
       ->required();
-  command.add_option("--stages", o.stages, "stages; with --replicate: devices")
-      ->required()
+  command
+      .add_option("--stages", o.stages, "stages; with --replicate: devices. A schedule's file says its own")
       ->check(CLI::Range(1, 200));
   command.add_option("--schedule", o.schedule, typed_schedule_help());
   add_shape_options(command, o.shape);
@@ -145,9 +158,11 @@ void add_pipeline_plan_options(CLI::App& command, PipelinePlanOptions& o) {
   command.add_flag("--replicate", o.replicate,
                    "stages can have several devices, each with a part of the batch");
   command.add_flag("--json", o.json, "print JSON");
+  command.add_option("--output", o.output, "write the cuts here, as a file for train_cifar --plan");
 }
 
 void plan_pipeline(const PipelinePlanOptions& o) {
+  require_writable("--output", o.output);
   PartitionProblem problem = problem_of(o);
   const Partition partition = best_of(o, problem);
   const std::optional<double> simulated = simulated_ms(problem, partition);
@@ -155,6 +170,7 @@ void plan_pipeline(const PipelinePlanOptions& o) {
     print_json(problem, partition, simulated);
   else
     print_table(problem, partition, simulated);
+  if (!o.output.empty()) write_file(o.output, plan_with_cuts(names_of(problem, partition.cuts())));
 }
 
 }  // namespace tandem::apps

@@ -10,7 +10,7 @@ namespace tandem::apps {
 /// The options of `tandem plan pipeline`, which cuts a network into stages from a profile of its layers,
 /// without weights.
 struct PipelinePlanOptions {
-  std::string profile, schedule = "1f1b", link, memory_budget;
+  std::string profile, schedule = "1f1b", link, memory_budget, output;
   int stages = 0;
   ShapeOptions shape;
   double corun = 1;

@@ -9,7 +9,11 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/units.h>
+#include <tandem/dist/link.h>
+#include <tandem/pipeline/schedule_file.h>
 #include <tandem/pipeline/schedules.h>
 #include <tandem/plan/pipeline_simulation.h>
 
@@ -42,7 +46,11 @@ Row row_of(const std::string& name, const StageProfile& profile, const PipelineS
   if (name == "single") return {.name = name, .simulated = single_device(profile)};
   if (name == "data") return {.name = name, .simulated = data_parallel(profile)};
   Row row{.name = name, .schedule = schedule_of(name, profile, o)};
-  row.simulated = simulate_pipeline(profile, row.schedule, o.batches);
+  try {
+    row.simulated = simulate_pipeline(profile, row.schedule, o.batches);
+  } catch (const Error& e) {
+    throw Error(fmt::format("{}: {}", name, e.what()));
+  }
   return row;
 }
 
@@ -59,32 +67,37 @@ std::vector<Row> named_rows(const StageProfile& profile, const PipelineSimulatio
 }
 
 // The rows of one device and of data parallelism, if the profile has them, and every schedule that takes the
-// shape.
-std::vector<std::string> all_names(const StageProfile& profile, const PipelineSimulationOptions& o) {
+// shape: the fastest first; of equally fast ones those that need less memory, then those with younger
+// weights. What is not known comes last.
+std::vector<Row> all_rows(const StageProfile& profile, const PipelineSimulationOptions& o) {
   spectrain_target(o.shape.spectrain_target);  // throws, rather than that every schedule is left out
-  std::vector<std::string> names;
-  if (profile.uncut) names = {"single", "data"};
-  for (const std::string& name : schedule_names()) {
+  std::vector<std::string> names = schedule_names();
+  if (profile.uncut) names.insert(names.begin(), {"single", "data"});
+  std::vector<Row> rows;
+  for (const std::string& name : names) {
     try {
-      schedule_of(name, profile, o);
-      names.push_back(name);
+      rows.push_back(row_of(name, profile, o));
     } catch (const Error& e) {
       fmt::print(stderr, "left out: {}: {}\n", name, e.what());
     }
   }
-  return names;
-}
-
-// The fastest first; of equally fast ones those that need less memory, then those with younger weights. What
-// is not known comes last.
-std::vector<Row> all_rows(const StageProfile& profile, const PipelineSimulationOptions& o) {
-  std::vector<Row> rows;
-  for (const std::string& name : all_names(profile, o)) rows.push_back(row_of(name, profile, o));
   std::ranges::stable_sort(rows, {}, [](const Row& row) {
     const PipelineSimulation& s = row.simulated;
     return std::tuple(std::llround(s.period_ms * 1e6), !row.is_pipeline(), s.peak_bytes, s.staleness);
   });
   return rows;
+}
+
+// The profile's, with what options say instead.
+StageProfile profile_of(const PipelineSimulationOptions& o) {
+  StageProfile profile = read_stage_profile(o.profile);
+  if (!o.link.empty()) {
+    const LinkModel link = parse_link(o.link);
+    profile.link.bytes_per_ms = link.bandwidth / kMsPerSecond;
+    profile.link.latency_ms = link.latency * kMsPerSecond;
+  }
+  if (o.corun) profile.corun = *o.corun;
+  return profile;
 }
 
 ordered_json json_of(const SimulatedOp& op) {
@@ -130,6 +143,24 @@ void print(const std::vector<Row>& rows, double batch_ms) {
   }
 }
 
+bool has_row(const std::vector<Row>& rows, const char* name) { return contains(rows, name, &Row::name); }
+
+// What the numbers of a table rest on.
+void print_notes(const std::vector<Row>& rows, const StageProfile& profile) {
+  if (profile.uncut)
+    fmt::print(
+        "speedup is over the stages one after another, {:.3f} ms; a whole batch on one device takes {:.3f} ms\n",
+        profile.batch_ms(), profile.uncut->single_ms);
+  if (!has_row(rows, "data")) return;
+  if (!profile.uncut->data_compute_factor)
+    fmt::print(
+        "data computes for single_ms / {} here; parts of a batch take longer, but the profile has no "
+        "data_compute_factor\n",
+        profile.stages.size());
+  if (profile.link.bytes_per_ms == 0 && profile.link.latency_ms == 0)
+    fmt::print("without a link, transfers and the all-reduce of data take no time (--link)\n");
+}
+
 // The beginning of a timeline: until the pipeline is full, and some batches more.
 std::string beginning(const Row& row) {
   constexpr double kShownPeriods = 8;
@@ -137,7 +168,14 @@ std::string beginning(const Row& row) {
   const double lags = std::ranges::max(row.schedule.tasks, {}, &Task::lag).lag;
   const double end = (lags + kShownPeriods) * row.simulated.period_ms / 1e3;
   std::erase_if(timeline.spans, [&](const Span& span) { return span.end > end; });
-  return fmt::format("\n{}\n{}", row.name, to_text(timeline, kColumns));
+  const double ms = timeline.seconds() * kMsPerSecond;
+  return fmt::format("\n{}: {:.4g} ms, a column is {:.3g} ms\n{}", row.name, ms, ms / kColumns,
+                     to_text(timeline, kColumns));
+}
+
+std::string followed(const Row& row, std::int64_t batch) {
+  return row.schedule.microbatches() == 1 ? fmt::format("batch {}", batch)
+                                          : fmt::format("micro-batch 0 of batch {}", batch);
 }
 
 }  // namespace
@@ -153,8 +191,14 @@ void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOption
   command.add_option("--batches", o.batches, "batches to run, from an empty to a drained pipeline")
       ->check(CLI::Range(std::int64_t{1}, kMostBatches));
   add_shape_options(command, o.shape);
+  command.add_option("--link", o.link,
+                     "between devices, instead of the profile's: bandwidth, latency, or both: 1GB/s,50us");
+  command.add_option("--corun", o.corun, "ρ instead of the profile's: F beside B take max(F, B, ρ(F + B))")
+      ->check(CLI::Range(0.5, 1.0));
   command.add_flag("--json", o.json, "print JSON, with every operation; without --timeline and --follow");
   command.add_option("--trace", o.trace, "write the timeline here, for ui.perfetto.dev; of one --schedule");
+  command.add_option("--write-schedule", o.write_schedule,
+                     "write the schedule here, to change it and give it as FILE.json; of one --schedule");
   command.add_flag("--timeline", o.timeline, "draw the first batches");
   command.add_option("--follow", o.follow, "draw the way of this batch, and the weights that it meets")
       ->check(CLI::Range(std::int64_t{0}, kMostBatches));
@@ -162,14 +206,16 @@ void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOption
 
 void simulate_pipelines(const PipelineSimulationOptions& o) {
   require_writable("--trace", o.trace);
+  require_writable("--write-schedule", o.write_schedule);
   if (o.json && (o.timeline || o.follow >= 0))
     throw Error("--json has no drawings, but every operation: leave out --timeline and --follow, or --json");
   if (o.follow >= o.batches)
     throw Error(fmt::format("--follow {}: the simulation has {}", o.follow, counted(o.batches, "batch")));
-  const StageProfile profile = read_stage_profile(o.profile);
+  const StageProfile profile = profile_of(o);
   const std::vector<Row> rows = o.schedules == "all" ? all_rows(profile, o) : named_rows(profile, o);
-  if (!o.trace.empty() && (rows.size() != 1 || !rows[0].is_pipeline()))
-    throw Error("--trace: a trace is of one --schedule");
+  const bool is_one = rows.size() == 1 && rows[0].is_pipeline();
+  if (!o.trace.empty() && !is_one) throw Error("--trace: a trace is of one --schedule");
+  if (!o.write_schedule.empty() && !is_one) throw Error("--write-schedule: a file has one --schedule");
   const double batch_ms = profile.batch_ms();
   if (o.json) {
     ordered_json schedules = ordered_json::array();
@@ -177,13 +223,16 @@ void simulate_pipelines(const PipelineSimulationOptions& o) {
     fmt::print("{}\n", ordered_json{{"schedules", schedules}}.dump());
   } else {
     print(rows, batch_ms);
+    print_notes(rows, profile);
     for (const Row& row : rows) {
       if (row.is_pipeline() && o.follow >= 0)
-        fmt::print("{}", drawing_of(way_of_batch(row.schedule, row.simulated, o.follow), o.follow, row.name));
+        fmt::print("{}", drawing_of(way_of_batch(row.schedule, row.simulated, o.follow),
+                                    followed(row, o.follow), row.name));
       if (row.is_pipeline() && o.timeline) fmt::print("{}", beginning(row));
     }
   }
   if (!o.trace.empty()) write_file(o.trace, to_perfetto(rows[0].simulated.timeline));
+  if (!o.write_schedule.empty()) write_file(o.write_schedule, to_json(rows[0].schedule));
 }
 
 }  // namespace tandem::apps

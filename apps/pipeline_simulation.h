@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -10,8 +11,9 @@ namespace tandem::apps {
 
 /// The options of `tandem sim pipeline`, which predicts schedules from a profile of stages, without weights.
 struct PipelineSimulationOptions {
-  std::string profile, schedules = "all", trace;
+  std::string profile, schedules = "all", trace, write_schedule, link;
   std::int64_t batches = 200, follow = -1;
+  std::optional<double> corun;  ///< instead of the profile's
   ShapeOptions shape;
   bool json = false, timeline = false;
 };

@@ -15,6 +15,7 @@
 
 #include <tandem/core/base/files.h>
 #include <tandem/core/base/units.h>
+#include <tandem/plan/plan_file.h>
 
 #include "flags.h"
 #include "log.h"
@@ -253,6 +254,10 @@ void RunDirectory::summary(const Summary& s) {
   if (!s.train_loss.empty()) j["train_loss"] = per_model(s.train_loss);
   if (!s.test_accuracy.empty()) j["test_accuracy"] = per_model(s.test_accuracy);
   write_file(path("summary.json"), j.dump(1) + "\n");
+}
+
+void RunDirectory::cuts(const std::vector<std::string>& cuts) const {
+  if (keeps() && !cuts.empty()) write_file(path("plan.json"), engine::plan_with_cuts(cuts));
 }
 
 void RunDirectory::all_reduces(const AllReduceReport& report) {

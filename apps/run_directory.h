@@ -51,6 +51,8 @@ class RunDirectory {
   /// Writes all-reduce.json: what a run measured of a stage's backward pass, and the plan it made of it; for
   /// later stages all-reduce-1.json and so on. Removes those of an earlier run that had more stages.
   void all_reduces(const AllReduceReport& report);
+  /// Writes plan.json, with which another run has the same stages.
+  void cuts(const std::vector<std::string>& cuts) const;
   std::string path(const std::string& file) const;
   bool keeps() const { return !directory_.empty(); }
 

@@ -83,6 +83,7 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   SimBackend sim(program);
   engine::run(sim, batches);
   directory.start(o);
+  directory.cuts(s.cuts);
   if (directory.keeps()) {
     profile.write(directory.path("profile.json"));
     write_file(directory.path("program.json"), to_json(program));

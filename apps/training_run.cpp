@@ -106,6 +106,16 @@ std::string advice_at_deadline(const TrainOptions& o) {
                      o.checkpoint_every > 0 ? resume : "");
 }
 
+// A schedule without several batches in flight keeps only as many devices busy as a batch has parts.
+void warn_of_turns(const PipelineSchedule& schedule) {
+  const int parts = schedule.microbatches();
+  if (!schedule.overlaps_batches() && parts < schedule.devices())
+    log_warning(
+        fmt::format("{} of {} work at a time, since a batch is {}: give more --microbatches, or a "
+                    "--schedule with several batches in flight",
+                    parts, counted(schedule.devices(), "device"), counted(parts, "micro-batch")));
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi, Adjust adjust)
@@ -153,6 +163,7 @@ void TrainingRun::perform() {
     say_plan(forward(samples), strategy);
   if (is_main() && strategy.stages > 1 && !options_.evaluate)
     say_stages(forward(samples), strategy, profile_);
+  if (is_main() && !options_.evaluate) warn_of_turns(engine::schedule_of(strategy));
   if (options_.simulate) {
     if (is_main()) simulate(options_, strategy, cores, forward(samples), data, profile_, directory_);
     return;
@@ -345,8 +356,7 @@ void TrainingRun::train(Trainer& trainer) {
   const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's output only looks like a terminal
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
-  if (directory_.keeps() && !begin_.cuts.empty())
-    write_file(directory_.path("plan.json"), nlohmann::json{{"cuts", begin_.cuts}}.dump() + "\n");
+  directory_.cuts(begin_.cuts);
   const Session& session = trainer.session();
   log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
                         counted(trainer.length().total - begin_.progress.batch, "batch"),

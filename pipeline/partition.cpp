@@ -245,6 +245,13 @@ class Search {
 
 }  // namespace
 
+void keep(std::vector<PipelineLayer>& layers, const std::set<int>& keepers, double bytes) {
+  if (keepers.empty()) return;
+  const auto at = [&](int layer) -> PipelineLayer& { return layers[static_cast<std::size_t>(layer)]; };
+  at(*keepers.begin()).resident_bytes += bytes;
+  for (int later = *keepers.begin() + 1; later <= *keepers.rbegin(); ++later) at(later).shared_bytes += bytes;
+}
+
 std::vector<int> Partition::cuts() const {
   std::vector<int> cuts;
   for (std::size_t k = 1; k < stages.size(); ++k) cuts.push_back(stages[k].first);
@@ -252,6 +259,12 @@ std::vector<int> Partition::cuts() const {
 }
 
 Partition best_partition(const PartitionProblem& problem) { return Search(problem).run(); }
+
+std::vector<std::string> names_of(const PartitionProblem& problem, const std::vector<int>& layers) {
+  std::vector<std::string> names;
+  for (const int layer : layers) names.push_back(problem.layers[static_cast<std::size_t>(layer)].name);
+  return names;
+}
 
 double least_memory_budget(const PartitionProblem& problem) { return Search(problem).least_budget(); }
 

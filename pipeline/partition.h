@@ -1,4 +1,5 @@
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,16 @@ struct PipelineLayer {
   std::string name;
   double forward = 0, backward = 0;              ///< seconds; the update is part of backward
   double forward_bytes = 0, backward_bytes = 0;  ///< cross a cut behind the layer, in each direction
-  double resident_bytes = 0;                     ///< activations, kept from forward to backward
+  double resident_bytes =
+      0;  ///< activations, kept from forward to backward; not those that earlier layers keep
   double weight_bytes = 0;
+  /// Activations that earlier layers keep and that this or later ones need too: a stage that begins here has
+  /// its own copy.
+  double shared_bytes = 0;
 };
+
+/// Adds activations that some layers keep.
+void keep(std::vector<PipelineLayer>& layers, const std::set<int>& keepers, double bytes);
 
 /// A chain of layers, to be cut into the stages of a schedule.
 struct PartitionProblem {
@@ -55,6 +63,9 @@ struct Partition {
 /// one with the smallest list of cuts. Throws Error if there are fewer layers than stages, if a number is
 /// negative or not finite, or if no partition fits the budget, with the smallest budget that works.
 Partition best_partition(const PartitionProblem& problem);
+
+/// Returns the names of layers, as those of a partition's cuts.
+std::vector<std::string> names_of(const PartitionProblem& problem, const std::vector<int>& layers);
 
 /// Returns the smallest memory budget, in bytes per device, with which there is a partition without replicas.
 double least_memory_budget(const PartitionProblem& problem);

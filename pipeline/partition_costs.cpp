@@ -1,6 +1,7 @@
 #include <tandem/pipeline/partition_costs.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -61,11 +62,32 @@ PartitionCosts::PartitionCosts(const PartitionProblem& problem) : problem_(probl
     before_.push_back({sum.forward + layer.forward, sum.backward + layer.backward,
                        sum.resident + layer.resident_bytes, sum.weights + layer.weight_bytes});
   }
+  largest_.emplace_back();
+  for (const PipelineLayer& layer : problem.layers)
+    largest_[0].push_back((layer.forward_bytes + layer.backward_bytes) / microbatches_ +
+                          (microbatches_ > 1 ? layer.weight_bytes : 0));
+  for (std::size_t half = 1; 2 * half <= problem.layers.size(); half *= 2) {
+    const std::vector<double>& shorter = largest_.back();
+    std::vector<double> longer;
+    for (std::size_t i = 0; i + half < shorter.size(); ++i)
+      longer.push_back(std::max(shorter[i], shorter[i + half]));
+    largest_.push_back(std::move(longer));
+  }
+}
+
+// The largest value over layers: two ranges of 2ʲ layers cover every range.
+double PartitionCosts::largest_transient(int first, int end) const {
+  const auto level = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(end - first)) - 1);
+  const std::vector<double>& largest = largest_[level];
+  return std::max(largest[static_cast<std::size_t>(first)],
+                  largest[static_cast<std::size_t>(end - (1 << level))]);
 }
 
 PartitionCosts::Sums PartitionCosts::sums(int first, int end) const {
   const Sums &b = before_[static_cast<std::size_t>(first)], &e = before_[static_cast<std::size_t>(end)];
-  return {e.forward - b.forward, e.backward - b.backward, e.resident - b.resident, e.weights - b.weights};
+  const double shared = first < layers() ? problem_.layers[static_cast<std::size_t>(first)].shared_bytes : 0;
+  return {e.forward - b.forward, e.backward - b.backward, e.resident - b.resident + shared,
+          e.weights - b.weights};
 }
 
 // 4(r − 1)|w|/r over the bandwidth, as PipeDream counts it.
@@ -97,7 +119,7 @@ double PartitionCosts::pace(int k, int first, int end, int replicas) const {
 double PartitionCosts::memory(int k, int first, int end) const {
   const Rule& rule = rules_[static_cast<std::size_t>(k)];
   const Sums sum = sums(first, end);
-  return sum.resident * (rule.held / microbatches_) +
+  return largest_transient(std::max(0, first - 1), end) + sum.resident * (rule.held / microbatches_) +
          sum.weights * (rule.versions + 1 + problem_.optimizer_copies + rule.predicted);
 }
 

@@ -41,6 +41,7 @@ class Check {
 
   void run() const {
     check_devices();
+    check_lanes();
     const int last = count(s_.stages) - 1, microbatches = s_.microbatches();
     for (int k = 0; k <= last; ++k) {
       for (int i = 0; i < microbatches; ++i) {
@@ -107,6 +108,21 @@ class Check {
     if (*devices.begin() != 0 || *devices.rbegin() != count(devices) - 1)
       throw Error(fmt::format("the schedule's stages lie on {}, which are not numbered 0 to {}",
                               counted(count(devices), "device"), count(devices) - 1));
+  }
+
+  void check_lanes() const {
+    std::map<int, std::set<int>> lanes;  // by device
+    for (const Task& t : s_.tasks)
+      if (t.phase != Phase::barrier)
+        lanes[s_.stages[static_cast<std::size_t>(t.stage)].device].insert(t.lane);
+    for (const Task& t : s_.tasks) {
+      const std::set<int>& used = lanes[s_.stages[static_cast<std::size_t>(t.stage)].device];
+      if (t.lane > 0 && !used.contains(t.lane - 1))
+        throw Error(
+            fmt::format("the schedule's {} uses lane {}, and no task of its device uses lane {}: lanes "
+                        "are numbered 0, 1, and so on",
+                        to_string(t), t.lane, t.lane - 1));
+    }
   }
 
   void check_barriers() const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,18 +14,11 @@ namespace {
 
 constexpr int kMost = 10'000;
 
-constexpr std::array<std::pair<Phase, std::string_view>, 4> kKinds{
-    {{Phase::forward, "F"}, {Phase::backward, "B"}, {Phase::update, "U"}, {Phase::barrier, "barrier"}}};
+const std::vector<std::string> kKinds{"F", "B", "U", "barrier"};  // of kPhases
+constexpr std::array kPhases{Phase::forward, Phase::backward, Phase::update, Phase::barrier};
 
-Phase kind_of(const JsonInput& task) {
-  const std::string text = task["kind"].required().text();
-  for (const auto& [phase, kind] : kKinds)
-    if (kind == text) return phase;
-  throw Error(fmt::format("a schedule's task of kind '{}': there are F, B, U and barrier", text));
-}
-
-std::string_view kind_of(Phase phase) {
-  return std::ranges::find(kKinds, phase, &std::pair<Phase, std::string_view>::first)->second;
+const std::string& kind_of(Phase phase) {
+  return kKinds[static_cast<std::size_t>(std::ranges::find(kPhases, phase) - kPhases.begin())];
 }
 
 PipelineStage stage_of(const JsonInput& stage) {
@@ -43,7 +35,7 @@ PipelineStage stage_of(const JsonInput& stage) {
 
 Task task_of(const JsonInput& task) {
   task.require_keys({"kind", "stage", "microbatch", "lag", "lane"});
-  return {kind_of(task), task["stage"].required().integer(0, 0, kMost),
+  return {kPhases[task["kind"].one_of(kKinds)], task["stage"].required().integer(0, 0, kMost),
           task["microbatch"].integer(0, 0, kMost), task["lag"].integer(0, 0, kMost),
           task["lane"].integer(0, 0, kMost)};
 }

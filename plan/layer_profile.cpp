@@ -18,14 +18,21 @@ constexpr double kLeastMs = 1e-6, kMostMs = 1e10, kMostBytes = 1e12;
 constexpr std::size_t kMostLayers = 10'000;
 
 PipelineLayer layer_of(const JsonInput& j) {
-  j.require_keys({"name", "forward_ms", "backward_ms", "activation_bytes", "resident_bytes", "weight_bytes"});
+  j.require_keys({"name", "forward_ms", "backward_ms", "activation_bytes", "resident_bytes", "weight_bytes",
+                  "shared_bytes"});
   const auto seconds = [&](const char* key) {
     return j[key].required().number(0, kLeastMs, kMostMs) / kMsPerSecond;
   };
   const auto bytes = [&](const char* key) { return j[key].required().number(0, 0, kMostBytes); };
   const double crossing = bytes("activation_bytes");
-  return {j["name"].required().text(), seconds("forward_ms"), seconds("backward_ms"), crossing, crossing,
-          bytes("resident_bytes"),     bytes("weight_bytes")};
+  return {j["name"].required().text(),
+          seconds("forward_ms"),
+          seconds("backward_ms"),
+          crossing,
+          crossing,
+          bytes("resident_bytes"),
+          bytes("weight_bytes"),
+          j["shared_bytes"].number(0, 0, kMostBytes)};
 }
 
 }  // namespace
@@ -39,7 +46,8 @@ std::string layer_profile_json(const std::vector<PipelineLayer>& layers) {
                                {"backward_ms", std::max(kLeastMs, layer.backward * kMsPerSecond)},
                                {"activation_bytes", std::max(layer.forward_bytes, layer.backward_bytes)},
                                {"resident_bytes", layer.resident_bytes},
-                               {"weight_bytes", layer.weight_bytes}}
+                               {"weight_bytes", layer.weight_bytes},
+                               {"shared_bytes", layer.shared_bytes}}
             .dump());
   return fmt::format("{{\"layers\": [\n{}]}}\n", fmt::join(texts, ",\n"));
 }

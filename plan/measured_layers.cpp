@@ -28,18 +28,22 @@ PartitionProblem measured_partition_problem(const Graph& forward, const Strategy
                                             const Profile& profile) {
   const std::vector<std::string> cuts = possible_cuts(forward, strategy.stages);
   PartitionProblem problem = partition_problem(forward, cuts, strategy);
-  const auto costs = stage_costs(with_costs(layers_program(forward, strategy, cuts), profile));
+  const Program program = with_costs(layers_program(forward, strategy, cuts), profile);
+  const auto costs = stage_costs(program);
   for (std::size_t i = 0; i < problem.layers.size(); ++i) {
     problem.layers[i].forward = costs[i].forward_ms / kMsPerSecond;
-    problem.layers[i].backward = costs[i].backward_ms / kMsPerSecond;
+    problem.layers[i].resident_bytes = problem.layers[i].shared_bytes = 0;
+    problem.layers[i].backward = (costs[i].backward_ms + costs[i].update_ms) / kMsPerSecond;
   }
+  for (const KeptBlock& kept : kept_blocks(program)) keep(problem.layers, kept.stages, kept.bytes);
   return problem;
 }
 
 std::vector<std::string> measured_cuts(const Graph& forward, const Strategy& strategy,
                                        const Profile& profile) {
-  return strategy.stages <= 1 ? std::vector<std::string>()
-                              : best_cuts(measured_partition_problem(forward, strategy, profile));
+  return strategy.stages <= 1
+             ? std::vector<std::string>()
+             : best_cuts(forward, strategy, measured_partition_problem(forward, strategy, profile));
 }
 
 }  // namespace tandem::engine

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <tandem/core/base/units.h>
 #include <tandem/core/runtime/profile.h>
 #include <tandem/core/runtime/trial_run.h>
+#include <tandem/ops/update.h>
 #include <tandem/plan/build.h>
 
 namespace tandem::engine {
@@ -45,17 +47,40 @@ void add_weights(const Program& program, std::vector<StageCost>& stages) {
 
 }  // namespace
 
+std::vector<KeptBlock> kept_blocks(const Program& program) {
+  std::map<BlockId, KeptBlock> kept;
+  for (const Instruction& s : program.instructions)
+    if (s.tag.phase == Phase::forward && !as<PredictOp>(s))
+      for (const MemberId m : s.writes)
+        if (const MemoryBlock& block = program.block_of(m); block.arena == Arena::work)
+          kept[program.member(m).block].bytes = static_cast<double>(block.bytes);
+  for (const Instruction& s : program.instructions)
+    if (s.tag.phase == Phase::backward)
+      for (const MemberId m : s.reads)
+        if (const auto found = kept.find(program.member(m).block); found != kept.end())
+          found->second.stages.insert(s.tag.stage);
+  std::vector<KeptBlock> blocks;
+  for (auto& [id, block] : kept)
+    if (!block.stages.empty()) blocks.push_back(std::move(block));
+  return blocks;
+}
+
 std::vector<StageCost> stage_costs(const Program& program) {
   std::vector<StageCost> stages(static_cast<std::size_t>(stages_of(program)));
   for (const InstructionId s : program.instructions.ids()) {
     const Instruction& instruction = program.instruction(s);
     if (program.lane_of(s).kind != LaneKind::compute || instruction.tag.phase == Phase::barrier) continue;
     StageCost& stage = stages[static_cast<std::size_t>(instruction.tag.stage)];
-    (instruction.tag.phase == Phase::forward ? stage.forward_ms : stage.backward_ms) +=
-        instruction.cost.seconds * kMsPerSecond;
+    double& ms = instruction.tag.phase == Phase::forward    ? stage.forward_ms
+                 : instruction.tag.phase == Phase::backward ? stage.backward_ms
+                                                            : stage.update_ms;
+    ms += instruction.cost.seconds * kMsPerSecond;
   }
   add_activations(program, stages);
   add_weights(program, stages);
+  for (StageCost& stage : stages) stage.resident_bytes = 0;
+  for (const KeptBlock& kept : kept_blocks(program))
+    for (const int k : kept.stages) *stages[static_cast<std::size_t>(k)].resident_bytes += kept.bytes;
   return stages;
 }
 

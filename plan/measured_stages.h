@@ -1,4 +1,5 @@
 #pragma once
+#include <set>
 #include <vector>
 
 #include <tandem/core/graph/graph.h>
@@ -11,10 +12,18 @@
 
 namespace tandem::engine {
 
+/// Work memory that forward writes and backward of some stages reads.
+struct KeptBlock {
+  std::set<int> stages;
+  double bytes = 0;
+};
+/// Returns all of a training Program, but for predicted weights, which depend on the schedule.
+std::vector<KeptBlock> kept_blocks(const Program& program);
+
 /// Returns what a batch costs on each stage of a training Program whose instructions have their costs
-/// (core/runtime/profile.h). B has the stage's updates too. `activation_bytes` are of all values that
+/// (core/runtime/profile.h). `activation_bytes` are of all values that
 /// transfers of F carry over the cut behind the stage, `weight_bytes` of the trained states that the stage
-/// updates.
+/// updates, `resident_bytes` of its kept blocks.
 std::vector<StageCost> stage_costs(const Program& program);
 
 // Measurements of training by `strategy`, but on one device. `forward` is of a micro-batch. They throw Error

@@ -11,11 +11,13 @@
 #include <tandem/ops/copy.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/pipeline/stages.h>
+#include <tandem/plan/build.h>
 
 namespace tandem::engine {
 namespace {
 
 constexpr double kFlopsPerSecond = 50e9, kBytesPerSecond = 10e9;
+constexpr double kNextBudget = 0.98;  // at most, of what cuts that do not fit need
 
 double seconds_of(const Graph& g, const Node& n) {
   const Work work = n.op->cost(g.types(n.inputs), g.types(n.outputs));
@@ -100,7 +102,7 @@ class Layers {
       for (int s = made.stage; s < last; ++s) layer(s).forward_bytes += bytes;
     if (made.phase == Phase::backward)
       for (int s = first; s < made.stage; ++s) layer(s).backward_bytes += bytes;
-    for (const int s : kept) layer(s).resident_bytes += bytes;
+    keep(layers_, kept, bytes);
   }
 
   const Graph& g_;
@@ -108,6 +110,73 @@ class Layers {
   std::vector<PipelineLayer> layers_;
   IdVector<ValueId, bool> shared_;  // by all micro-batches
 };
+
+// The smallest budget that has room for a partition, as `best_partition` counts.
+double least_budget_of(const Partition& partition) {
+  double bytes = 0;
+  for (const PartitionedStage& s : partition.stages) {
+    const auto of_device = std::ranges::count(partition.stages, s.device, &PartitionedStage::device);
+    bytes = std::max(bytes, s.memory_bytes * static_cast<double>(of_device));
+  }
+  return bytes;
+}
+
+struct PlannedCuts {
+  std::vector<int> cuts;  // first layers of stages
+  std::int64_t peak = 0;  // planned, in bytes
+  int fullest = 0;        // the device that needs so many
+};
+
+PlannedCuts planned(std::vector<int> cuts, const Graph& forward, Strategy strategy,
+                    const PartitionProblem& problem) {
+  strategy.cuts = names_of(problem, cuts);
+  strategy.memory_budget = 0;
+  strategy.verify = false;
+  const Program program = build(forward, strategy);
+  PlannedCuts result{std::move(cuts)};
+  for (int d = 0; d < program.devices; ++d)
+    if (const std::int64_t peak = planned_peak(program, d); peak > result.peak)
+      result.peak = peak, result.fullest = d;
+  return result;
+}
+
+// Cuts with which a stage of the fullest device has a layer less.
+std::vector<std::vector<int>> relieving(const PlannedCuts& now, const PartitionProblem& problem) {
+  std::vector<int> bounds = now.cuts;  // of stages
+  bounds.insert(bounds.begin(), 0);
+  bounds.push_back(static_cast<int>(problem.layers.size()));
+  std::vector<std::vector<int>> all;
+  for (std::size_t k = 0; k + 1 < bounds.size(); ++k) {
+    if (problem.schedule.stages[k].device != now.fullest || bounds[k + 1] - bounds[k] < 2) continue;
+    if (k > 0) ++all.emplace_back(now.cuts)[k - 1];
+    if (k < now.cuts.size()) --all.emplace_back(now.cuts)[k];
+  }
+  return all;
+}
+
+// The problem only estimates the memory, and a plan tells it. So its budget goes down until a plan stays
+// within the strategy's; if none does, layers leave the fullest device one by one while that helps.
+std::vector<int> cuts_within_budget(const Graph& forward, const Strategy& strategy,
+                                    PartitionProblem problem) {
+  Partition partition = best_partition(problem);
+  PlannedCuts now = planned(partition.cuts(), forward, strategy, problem), best = now;
+  const double least = least_memory_budget(problem);
+  for (double estimated = least_budget_of(partition); best.peak > strategy.memory_budget && estimated > least;
+       estimated = least_budget_of(partition)) {
+    const double part = static_cast<double>(strategy.memory_budget) / static_cast<double>(now.peak);
+    problem.memory_budget = std::max(least, estimated * std::min(kNextBudget, part));
+    partition = best_partition(problem);
+    now = planned(partition.cuts(), forward, strategy, problem);
+    if (now.peak < best.peak) best = now;
+  }
+  for (bool helped = true; helped && best.peak > strategy.memory_budget;) {
+    helped = false;
+    for (std::vector<int>& cuts : relieving(best, problem))
+      if (now = planned(std::move(cuts), forward, strategy, problem); now.peak < best.peak)
+        best = now, helped = true;
+  }
+  return best.cuts;
+}
 
 }  // namespace
 
@@ -119,25 +188,22 @@ PartitionProblem partition_problem(const Graph& forward, const std::vector<std::
   PartitionProblem problem{.layers = Layers(step, stages.size(), strategy.microbatches).layers(),
                            .schedule = schedule_of(strategy),
                            .link = strategy.link,
-                           .memory_budget = static_cast<double>(strategy.memory_budget),
                            .optimizer_copies = static_cast<double>(states_per_parameter(strategy.optimizer))};
   problem.layers[0].name = "inputs";
   for (std::size_t k = 0; k < cuts.size(); ++k) problem.layers[k + 1].name = cuts[k];
   return problem;
 }
 
-std::vector<std::string> best_cuts(PartitionProblem problem) {
-  if (problem.memory_budget > 0)
-    problem.memory_budget = std::max(problem.memory_budget, least_memory_budget(problem));
-  std::vector<std::string> cuts;
-  for (const int cut : best_partition(problem).cuts())
-    cuts.push_back(problem.layers[static_cast<std::size_t>(cut)].name);
-  return cuts;
+std::vector<std::string> best_cuts(const Graph& forward, const Strategy& strategy, PartitionProblem problem) {
+  problem.memory_budget = 0;
+  return names_of(problem, strategy.memory_budget > 0 ? cuts_within_budget(forward, strategy, problem)
+                                                      : best_partition(problem).cuts());
 }
 
 std::vector<std::string> balanced_cuts(const Graph& forward, const Strategy& strategy) {
   if (strategy.stages <= 1) return {};
-  return best_cuts(partition_problem(forward, possible_cuts(forward, strategy.stages), strategy));
+  return best_cuts(forward, strategy,
+                   partition_problem(forward, possible_cuts(forward, strategy.stages), strategy));
 }
 
 std::vector<std::string> cuts_of(const Graph& forward, const Strategy& strategy) {

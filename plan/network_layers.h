@@ -17,9 +17,10 @@ namespace tandem::engine {
 PartitionProblem partition_problem(const Graph& forward, const std::vector<std::string>& cuts,
                                    const Strategy& strategy);
 
-/// Returns the first layers of the stages, but the first one, with which the problem's period is shortest. Of
-/// the cuts within the problem's memory budget; if there are none, of those that need least memory.
-std::vector<std::string> best_cuts(PartitionProblem problem);
+/// Returns the first layers of the stages, but the first one, with which the problem's period is shortest
+/// among those whose plan stays within the strategy's memory budget. If none is found, of those that were
+/// tried the ones that need least. The problem's own budget does not matter.
+std::vector<std::string> best_cuts(const Graph& forward, const Strategy& strategy, PartitionProblem problem);
 
 /// Returns the best cuts by `partition_problem`: modules at any depth. Throws Error if the graph can be cut
 /// at too few.

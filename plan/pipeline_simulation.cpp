@@ -68,7 +68,7 @@ std::vector<SimulatedOp> ops_of(const Program& program, const PipelineSchedule& 
   for (SimulatedOp& op : ops) {
     const auto& ends = updated[static_cast<std::size_t>(op.stage)];
     op.version = std::ranges::upper_bound(ends, op.start_ms) - ends.begin();
-    if (op.kind == SimulatedOp::Kind::update) op.version = op.batch;  // it takes no time
+    if (op.kind == SimulatedOp::Kind::update) op.version = op.batch;  // also if it takes no time
     if (op.kind != SimulatedOp::Kind::forward && op.kind != SimulatedOp::Kind::backward)
       op.predicts = op.version;
   }
@@ -128,7 +128,9 @@ PipelineSimulation simulate_pipeline(const StageProfile& profile, const Pipeline
     result.in_flight.push_back(in_flight(program, static_cast<int>(k)));
     const auto w = std::ranges::find(program.states, fmt::format("stage {}.weight", k), &StateBlock::path);
     result.weight_versions.push_back(program.block(w->block).slots);
-    result.staleness = std::max(result.staleness, schedule.stages[k].weights.forward_age - 1);
+    const WeightRule& weights = schedule.stages[k].weights;
+    result.staleness =
+        std::max({result.staleness, weights.forward_age - 1, weights.backward_age.value_or(1) - 1});
   }
   result.peak_bytes = planned_peak(program);
   return result;
@@ -145,7 +147,7 @@ PipelineSimulation data_parallel(const StageProfile& profile) {
   const UncutCost& uncut = uncut_of(profile, "data");
   const auto n = static_cast<int>(profile.stages.size());
   const LinkModel link{profile.link.latency_ms / kMsPerSecond, profile.link.bytes_per_ms * kMsPerSecond};
-  const double compute_ms = uncut.data_compute_factor * uncut.single_ms / n,
+  const double compute_ms = uncut.data_compute_factor.value_or(1) * uncut.single_ms / n,
                sync_ms = all_reduce_seconds(link, uncut.sync_bytes, n) * kMsPerSecond;
   PipelineSimulation result;
   result.period_ms = compute_ms + sync_ms;

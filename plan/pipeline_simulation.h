@@ -33,7 +33,7 @@ struct PipelineSimulation {
   std::vector<int> in_flight;        ///< by stage: most micro-batches for which it keeps what F made
   std::vector<int> weight_versions;  ///< by stage: slots of its weights
   std::int64_t peak_bytes = 0;       ///< planned, of the device that needs most
-  int staleness = 0;  ///< most updates by which the weights that F reads are older than on one device
+  int staleness = 0;  ///< most updates by which the weights that F or B reads are older than on one device
   Timeline timeline;
   std::vector<SimulatedOp> ops;  ///< in the order of their ends
 };

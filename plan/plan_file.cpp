@@ -1,6 +1,7 @@
 #include <tandem/plan/plan_file.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/base/json_input.h>
 
@@ -27,6 +28,10 @@ void read_plan(const std::string& file, Strategy& strategy) {
     strategy.fusion_groups.push_back(group_of(group));
   strategy.swap = plan["swap"].texts();
   strategy.recompute = plan["recompute"].texts();
+}
+
+std::string plan_with_cuts(const std::vector<std::string>& cuts) {
+  return nlohmann::json{{"cuts", cuts}}.dump() + "\n";
 }
 
 }  // namespace tandem::engine

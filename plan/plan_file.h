@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <vector>
 
 #include <tandem/plan/strategy.h>
 
@@ -15,5 +16,8 @@ namespace tandem::engine {
 /// A missing key means none. Throws Error naming the file and the fault: the file is unreadable or not JSON,
 /// a key is unknown or given twice, or a value has another type.
 void read_plan(const std::string& file, Strategy& strategy);
+
+/// Returns the text of such a file with these cuts alone.
+std::string plan_with_cuts(const std::vector<std::string>& cuts);
 
 }  // namespace tandem::engine

@@ -15,11 +15,16 @@ constexpr double kLeastMs = 1e-6, kMostMs = 1e10, kMostBytes = 1e12, kLeastRate 
 constexpr std::size_t kMostStages = 200;
 
 StageCost stage_of(const JsonInput& j) {
-  j.require_keys({"name", "forward_ms", "backward_ms", "activation_bytes", "weight_bytes"});
-  return {j["forward_ms"].required().number(0, kLeastMs, kMostMs),
-          j["backward_ms"].required().number(0, kLeastMs, kMostMs),
-          j["activation_bytes"].required().number(0, 0, kMostBytes),
-          j["weight_bytes"].required().number(0, 0, kMostBytes)};
+  j.require_keys({"name", "forward_ms", "backward_ms", "activation_bytes", "weight_bytes", "resident_bytes",
+                  "update_ms"});
+  StageCost stage{j["forward_ms"].required().number(0, kLeastMs, kMostMs),
+                  j["backward_ms"].required().number(0, kLeastMs, kMostMs),
+                  j["activation_bytes"].required().number(0, 0, kMostBytes),
+                  j["weight_bytes"].required().number(0, 0, kMostBytes)};
+  if (const JsonInput resident = j["resident_bytes"]; resident.present())
+    stage.resident_bytes = resident.number(0, 0, kMostBytes);
+  stage.update_ms = j["update_ms"].number(0, 0, kMostMs);
+  return stage;
 }
 
 StageLink link_of(const JsonInput& j) {
@@ -32,27 +37,31 @@ StageLink link_of(const JsonInput& j) {
 
 double StageProfile::batch_ms() const {
   double ms = 0;
-  for (const StageCost& s : stages) ms += s.forward_ms + s.backward_ms;
+  for (const StageCost& s : stages) ms += s.total_ms();
   return ms;
 }
 
 std::string to_json(const StageProfile& profile) {
   using nlohmann::ordered_json;
   ordered_json stages = ordered_json::array();
-  for (const StageCost& s : profile.stages)
+  for (const StageCost& s : profile.stages) {
     stages.push_back({{"forward_ms", s.forward_ms},
                       {"backward_ms", s.backward_ms},
                       {"activation_bytes", s.activation_bytes},
                       {"weight_bytes", s.weight_bytes}});
+    if (s.resident_bytes) stages.back()["resident_bytes"] = *s.resident_bytes;
+    if (s.update_ms > 0) stages.back()["update_ms"] = s.update_ms;
+  }
   ordered_json j{{"stages", stages}, {"corun", profile.corun}};
   if (profile.link.bytes_per_ms > 0)
     j["link"] = {{"bytes_per_ms", profile.link.bytes_per_ms},
                  {"latency_ms", profile.link.latency_ms},
                  {"duplex", profile.link.duplex}};
-  if (const auto& uncut = profile.uncut)
-    j.update({{"single_ms", uncut->single_ms},
-              {"data_compute_factor", uncut->data_compute_factor},
-              {"sync_bytes", uncut->sync_bytes}});
+  if (const auto& uncut = profile.uncut) {
+    j["single_ms"] = uncut->single_ms;
+    if (uncut->data_compute_factor) j["data_compute_factor"] = *uncut->data_compute_factor;
+    j["sync_bytes"] = uncut->sync_bytes;
+  }
   return j.dump(2);
 }
 
@@ -66,12 +75,14 @@ StageProfile stage_profile_of(const std::string& what, const std::string& text) 
                             kMostStages));
   if (j["link"].present()) profile.link = link_of(j["link"]);
   profile.corun = j["corun"].number(1, 0.5, 1);
-  if (j["single_ms"].present())
-    profile.uncut = {j["single_ms"].number(0, kLeastMs, kMostMs),
-                     j["data_compute_factor"].number(1, kLeastRate, kMostRate),
-                     j["sync_bytes"].required().number(0, 0, kMostBytes)};
-  else if (j["data_compute_factor"].present() || j["sync_bytes"].present())
+  const JsonInput factor = j["data_compute_factor"], sync = j["sync_bytes"];
+  if (j["single_ms"].present()) {
+    profile.uncut = UncutCost{.single_ms = j["single_ms"].number(0, kLeastMs, kMostMs),
+                              .sync_bytes = sync.required().number(0, 0, kMostBytes)};
+    if (factor.present()) profile.uncut->data_compute_factor = factor.number(1, kLeastRate, kMostRate);
+  } else if (factor.present() || sync.present()) {
     throw Error(what + ": \"data_compute_factor\" and \"sync_bytes\" need \"single_ms\"");
+  }
   return profile;
 }
 

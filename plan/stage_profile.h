@@ -10,6 +10,11 @@ struct StageCost {
   double forward_ms = 0, backward_ms = 0;  ///< alone on the device; above 0
   double activation_bytes = 0;             ///< that cross to the next stage; gradients come back as large
   double weight_bytes = 0;
+  /// Activations that it keeps from F to B. Missing: as many as cross.
+  std::optional<double> resident_bytes{};
+  double update_ms = 0;  ///< after the last micro-batch's B
+
+  double total_ms() const { return forward_ms + backward_ms + update_ms; }
 };
 
 /// The link between two neighboring devices. A transfer of n bytes takes latency_ms + n / bytes_per_ms.
@@ -21,9 +26,10 @@ struct StageLink {
 
 /// One device that trains the whole network, and N devices that each train it on a part of the batch.
 struct UncutCost {
-  double single_ms = 0;            ///< one device, one batch
-  double data_compute_factor = 1;  ///< N devices compute for this factor · single_ms / N
-  double sync_bytes = 0;           ///< then they reduce so many bytes on a ring
+  double single_ms = 0;  ///< one device, one batch
+  /// N devices compute for this factor · single_ms / N. Missing: it was not measured, and counts as 1.
+  std::optional<double> data_compute_factor{};
+  double sync_bytes = 0;  ///< then they reduce so many bytes on a ring
 };
 
 /// A pipeline without its weights: all that a simulation needs.

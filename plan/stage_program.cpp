@@ -10,6 +10,7 @@
 #include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/apply.h>
+#include <tandem/ops/update.h>
 #include <tandem/plan/build.h>
 
 namespace tandem::engine {
@@ -40,8 +41,9 @@ Graph chain(const StageProfile& profile, int microbatches) {
     const StageCost& stage = profile.stages[k];
     const Scope scope(module_of(k));
     const StateId w = graph.add_state({module_of(k) + ".weight", floats(stage.weight_bytes), true});
-    const TensorType kept = floats(stage.activation_bytes / microbatches);
-    const TensorType y = k + 1 < profile.stages.size() ? kept : TensorType{DType::f32, {}};
+    const TensorType kept = floats(stage.resident_bytes.value_or(stage.activation_bytes) / microbatches);
+    const TensorType y = k + 1 < profile.stages.size() ? floats(stage.activation_bytes / microbatches)
+                                                       : TensorType{DType::f32, {}};
     x = trace.apply(std::make_shared<StageOp>(StageOp::Kind::forward, Types{y, kept}), {x, trace.read(w)})[0];
   }
   trace.result("loss", x);
@@ -57,6 +59,7 @@ class Costs {
     const StageCost& stage = of(s.tag.stage);
     if (const auto* op = as<StageOp>(s))
       return (op->kind == StageOp::Kind::forward ? stage.forward_ms : stage.backward_ms) / parts_;
+    if (as<SgdUpdateOp>(s)) return stage.update_ms;
     if (!s.op || s.op->lane() != LaneKind::send) return 0;  // a receive takes the time of its send
     const double bytes =
         s.tag.phase == Phase::forward ? stage.activation_bytes : of(s.tag.stage - 1).activation_bytes;

@@ -29,8 +29,8 @@ class StageOp final : public Op {
 
 /// Returns the Program that `build` makes of a chain of such stages under a schedule, trained by SGD with
 /// momentum: with its transfers, its slots, and the profile's times as costs. It is for the simulator, and
-/// has no kernels. A micro-batch takes its share of a batch's time and bytes. Updates take no time. Throws
-/// Error if the schedule is of another number of stages, and what `build` throws.
+/// has no kernels. A micro-batch takes its share of a batch's time and bytes. Throws Error if the schedule is
+/// of another number of stages, and what `build` throws.
 Program stage_program(const StageProfile& profile, const PipelineSchedule& schedule);
 
 }  // namespace tandem::engine

@@ -220,6 +220,13 @@ std::string JsonInput::text(const std::string& otherwise) const {
   return as_json(value_).get<std::string>();
 }
 
+std::size_t JsonInput::one_of(const std::vector<std::string>& accepted) const {
+  const auto found = std::ranges::find(accepted, required().text());
+  if (found == accepted.end())
+    refuse(fmt::format("one of \"{}\" is expected", fmt::join(accepted, "\", \"")));
+  return static_cast<std::size_t>(found - accepted.begin());
+}
+
 std::vector<JsonInput> JsonInput::items() const {
   std::vector<JsonInput> result;
   if (!value_) return result;

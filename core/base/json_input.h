@@ -46,6 +46,8 @@ class JsonInput {
   double number(double otherwise, double least, double most) const;
   bool flag(bool otherwise) const;
   std::string text(const std::string& otherwise = {}) const;
+  /// Returns the place of this text in a list of those that are accepted.
+  std::size_t one_of(const std::vector<std::string>& accepted) const;
   std::vector<JsonInput> items() const;                            ///< of an array
   std::vector<std::string> texts() const;                          ///< of an array of texts
   std::vector<std::pair<std::string, JsonInput>> entries() const;  ///< of an object, in the order written

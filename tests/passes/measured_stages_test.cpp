@@ -19,7 +19,8 @@ TEST(MeasuredStages, AreThoseOfTheProfileOfWhichTheProgramWasMade) {
       StageProfile profile;
       for (int k = 0; k < n; ++k)
         profile.stages.push_back({draw_real(rng, 0.5, 2), draw_real(rng, 0.5, 4),
-                                  16.0 * draw_int(rng, 1, 1000), 4.0 * draw_int(rng, 1, 1000)});
+                                  16.0 * draw_int(rng, 1, 1000), 4.0 * draw_int(rng, 1, 1000),
+                                  16.0 * draw_int(rng, 1, 1000), draw_real(rng, 0.1, 1)});
       profile.stages.back().activation_bytes = 0;  // nothing crosses behind the last
       const PipelineSchedule schedule = make_schedule(name, {.stages = n, .microbatches = microbatches});
       const std::vector<StageCost> costs = stage_costs(stage_program(profile, schedule));
@@ -30,6 +31,8 @@ TEST(MeasuredStages, AreThoseOfTheProfileOfWhichTheProgramWasMade) {
         EXPECT_NEAR(profile.stages[k].backward_ms, costs[k].backward_ms, 1e-9);
         EXPECT_EQ(profile.stages[k].activation_bytes, costs[k].activation_bytes);
         EXPECT_EQ(profile.stages[k].weight_bytes, costs[k].weight_bytes);
+        EXPECT_NEAR(*profile.stages[k].resident_bytes, *costs[k].resident_bytes, 256 * microbatches);
+        EXPECT_NEAR(profile.stages[k].update_ms, costs[k].update_ms, 1e-9);
       }
     }
 }

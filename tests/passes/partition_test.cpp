@@ -233,15 +233,34 @@ TEST(Partition, MemoryOfAStageByHand) {
     EXPECT_EQ(first, partition.stages[0].memory_bytes) << name;
     EXPECT_EQ(second, partition.stages[1].memory_bytes) << name;
   };
-  // Micro-batches held of those of a batch, then weights: versions, the gradient, the momentum, predictions.
-  expect_memory("gpipe", 4, 30 * 4 / 4 + 3 * (1 + 1 + 1), 40 * 4 / 4 + 4 * (1 + 1 + 1));
-  expect_memory("1f1b", 4, 30 * 2 / 4 + 3 * (1 + 1 + 1), 40 * 1 / 4 + 4 * (1 + 1 + 1));
-  expect_memory("pipedream", 1, 30 * 2 + 3 * (2 + 1 + 1), 40 * 1 + 4 * (1 + 1 + 1));
-  expect_memory("pipedream-vs", 1, 30 * 2 + 3 * (2 + 1 + 1), 40 * 1 + 4 * (2 + 1 + 1));
-  expect_memory("pipedream-2bw", 2, 30 * 2 / 2 + 3 * (2 + 1 + 1), 40 * 1 / 2 + 4 * (2 + 1 + 1));
-  expect_memory("dualpipe", 1, 30 * 3 + 3 * (1 + 1 + 1), 40 * 1 + 4 * (1 + 1 + 1));
-  expect_memory("dualpipe-vs", 1, 30 * 3 + 3 * (3 + 1 + 1), 40 * 1 + 4 * (2 + 1 + 1));
-  expect_memory("spectrain", 1, 30 * 3 + 3 * (1 + 1 + 1 + 1), 40 * 1 + 4 * (1 + 1 + 1 + 1));
+  // Micro-batches held of those of a batch; weights: versions, the gradient, the momentum, predictions; what
+  // crosses a cut in both directions, with the gradient of one micro-batch.
+  expect_memory("gpipe", 4, 30 * 4 / 4 + 3 * (1 + 1 + 1) + 4 + 2, 40 * 4 / 4 + 4 * (1 + 1 + 1) + 4 + 4);
+  expect_memory("1f1b", 4, 30 * 2 / 4 + 3 * (1 + 1 + 1) + 4 + 2, 40 * 1 / 4 + 4 * (1 + 1 + 1) + 4 + 4);
+  expect_memory("pipedream", 1, 30 * 2 + 3 * (2 + 1 + 1) + 16, 40 * 1 + 4 * (1 + 1 + 1) + 16);
+  expect_memory("pipedream-vs", 1, 30 * 2 + 3 * (2 + 1 + 1) + 16, 40 * 1 + 4 * (2 + 1 + 1) + 16);
+  expect_memory("pipedream-2bw", 2, 30 * 2 / 2 + 3 * (2 + 1 + 1) + 8 + 2,
+                40 * 1 / 2 + 4 * (2 + 1 + 1) + 8 + 4);
+  expect_memory("dualpipe", 1, 30 * 3 + 3 * (1 + 1 + 1) + 16, 40 * 1 + 4 * (1 + 1 + 1) + 16);
+  expect_memory("dualpipe-vs", 1, 30 * 3 + 3 * (3 + 1 + 1) + 16, 40 * 1 + 4 * (2 + 1 + 1) + 16);
+  expect_memory("spectrain", 1, 30 * 3 + 3 * (1 + 1 + 1 + 1) + 16, 40 * 1 + 4 * (1 + 1 + 1 + 1) + 16);
+}
+
+// A value that two layers keep counts once in a stage that has both, and in both stages of a cut between
+// them.
+TEST(Partition, SharedActivationsCountOncePerStage) {
+  PartitionProblem p{.layers = {{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}},
+                     .schedule = make_schedule("gpipe", {.stages = 2}),
+                     .optimizer_copies = 1};
+  keep(p.layers, {0, 2}, 100);
+  keep(p.layers, {1}, 10);
+  keep(p.layers, {}, 1000);
+  const auto resident = [&](int cut) {
+    const Partition at = partition_at(p, {cut});
+    return std::pair(at.stages[0].resident_bytes, at.stages[1].resident_bytes);
+  };
+  EXPECT_EQ(std::pair(100.0, 110.0), resident(1));
+  EXPECT_EQ(std::pair(110.0, 100.0), resident(2));
 }
 
 // How far the period of the cost model may be from that of the simulator, in parts of it. Where waiting

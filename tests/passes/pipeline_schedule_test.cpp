@@ -208,6 +208,7 @@ TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
          {"forward of micro-batch 0 on stage 0", "2 updates old", "3 updates"});
   refuse([](auto& s) { s.stages[0].weights.backward_age = 0; }, {"backward of micro-batch 0 on stage 0"});
   refuse([](auto& s) { s.stages[1].device = 2; }, {"2 devices", "0 to 1"});
+  refuse([](auto& s) { s.tasks[0].lane = 5; }, {"uses lane 5", "lane 4"});
   refuse([](auto& s) { s.tasks.push_back({Phase::barrier, 0, 0}); }, {"barrier after tick 0", "each device"});
   refuse([](auto& s) { s.tasks.push_back({.phase = Phase::barrier, .lag = 3}); },
          {"barrier of stage 0", "a lag or a lane"});
@@ -237,7 +238,8 @@ TEST(PipelineSchedules, OfAFileNameWhatIsWrong) {
   refuse("{", {"schedule.json"});
   refuse("{}", {"schedule.json", "stages"});
   refuse(R"({"stages": [{"rank": 0}], "tasks": []})", {"schedule.json", "'rank'", "device"});
-  refuse(R"({"stages": [{}], "tasks": [{"kind": "G", "stage": 0}]})", {"'G'", "F, B, U and barrier"});
+  refuse(R"({"stages": [{}], "tasks": [{"kind": "G", "stage": 0}]})",
+         {"schedule.json", "\"tasks\": [0]", "\"G\"", "\"barrier\""});
   refuse(R"({"stages": [{}], "tasks": [{"kind": "F"}]})", {"stage"});
   refuse(R"({"stages": [{}], "tasks": [{"kind": "F", "stage": 0.5}]})", {"stage"});
   refuse(R"({"stages": [{}], "tasks": [{"kind": "F", "stage": 0}]})",

@@ -40,7 +40,7 @@ double dualpipe_period(const StageProfile& profile) {
   const StageCost& last = profile.stages.back();
   double longest = last.forward_ms + last.backward_ms;
   for (std::size_t k = 0; k + 1 < profile.stages.size(); ++k) {
-    const auto& [f, b, bytes, weights] = profile.stages[k];
+    const double f = profile.stages[k].forward_ms, b = profile.stages[k].backward_ms;
     longest = std::max({longest, f, b, profile.corun * (f + b)});
   }
   return longest;
@@ -248,6 +248,41 @@ TEST(PipelineSimulation, HoldsWhatTheTableOfSchedulesSays) {
     EXPECT_EQ(by_stage([](int) { return 2; }), parts("pipedream-2bw").weight_versions);
     EXPECT_EQ(by_stage([&](int) { return 2 * n; }), parts("gpipe").in_flight);
   }
+}
+
+// Two stages take turns: F, F, B, B, and the update of stage 0; that of stage 1 runs beside B.
+TEST(PipelineSimulation, UpdatesTakeTheirTimeOncePerBatch) {
+  for (const int microbatches : {1, 4}) {
+    StageProfile profile = equal_stages(2);
+    for (StageCost& stage : profile.stages) stage.update_ms = 1;
+    const PipelineSchedule schedule = make_schedule("plain", {.stages = 2, .microbatches = microbatches});
+    EXPECT_NEAR(2 * 1 + 2 * 1.5 + 1, simulate_pipeline(profile, schedule, 10).period_ms, 1e-9);
+    EXPECT_NEAR(7, profile.batch_ms(), 1e-9);
+  }
+}
+
+TEST(PipelineSimulation, HoldsTheActivationsOfEachMicroBatch) {
+  for (const auto& [name, microbatches, held] :
+       {std::tuple("plain", 1, 1), {"plain", 4, 1}, {"gpipe", 4, 4}}) {
+    const PipelineSchedule schedule = make_schedule(name, {.microbatches = microbatches});
+    StageProfile profile = equal_stages(1);  // 4000 bytes cross, and so many are kept if nothing is said
+    const auto peak = [&] { return simulate_pipeline(profile, schedule, 10).peak_bytes; };
+    const std::int64_t before = peak();
+    profile.stages[0].resident_bytes = 4000;
+    EXPECT_EQ(before, peak());
+    profile.stages[0].resident_bytes = 4e6;
+    const std::int64_t less = peak();
+    profile.stages[0].resident_bytes = 8e6;
+    EXPECT_EQ(4'000'000 * held / microbatches, peak() - less) << name;
+  }
+}
+
+// A stage whose B reads older weights than its F.
+TEST(PipelineSimulation, StalenessIsThatOfForwardAndBackward) {
+  PipelineSchedule schedule = make_schedule("dualpipe", {.stages = 2});
+  EXPECT_EQ(2, simulate_pipeline(equal_stages(2), schedule, 10).staleness);
+  schedule.stages[0].weights.backward_age = 6;
+  EXPECT_EQ(5, simulate_pipeline(equal_stages(2), schedule, 10).staleness);
 }
 
 TEST(PipelineSimulation, RefusesProfilesThatAreNotSound) {
