@@ -107,6 +107,19 @@ void require_known_command(const CLI::App& app, const std::string& word) {
     throw Error(fmt::format("unknown command '{}'; the commands are: {}", word, fmt::join(known, ", ")));
 }
 
+// The program and the commands that a user typed: "tandem sim pipeline".
+std::string typed_command(const CLI::App& app, int argc, char** argv) {
+  std::string typed = app.get_name();
+  const CLI::App* last = &app;
+  for (int i = 1; i < argc; ++i) {
+    const auto commands = last->get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[i]; });
+    if (commands.empty()) break;
+    last = commands.front();
+    typed += " " + last->get_name();
+  }
+  return typed;
+}
+
 class ConfigFile final : public CLI::Config {
  public:
   explicit ConfigFile(const CLI::App& app) : app_(app) {}
@@ -224,12 +237,10 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     throw Error(fmt::format("--config: {}", e.what()));
   } catch (const CLI::ParseError& e) {
     const auto config = std::dynamic_pointer_cast<ConfigFile>(app.get_config_formatter());
-    const auto commands =
-        app.get_subcommands([&](const CLI::App* c) { return argc > 1 && c->get_name() == argv[1]; });
     throw Error(fmt::format(
-        "{}{}; see {}{} --help", e.what(),
+        "{}{}; see {} --help", e.what(),
         config && !config->file().empty() ? fmt::format(" (here, or in '{}')", config->file()) : "",
-        app.get_name(), commands.empty() ? "" : " " + commands.front()->get_name()));
+        typed_command(app, argc, argv)));
   }
 }
 

@@ -148,9 +148,8 @@ std::string missing_networks() {
   std::vector<std::string> missing;
   for (const DualPipeNetwork& network : dualpipe_networks())
     if (network.in_paper && !network.exists()) missing.push_back(network.title);
-  return missing.empty()
-             ? "No network of the paper is missing."
-             : fmt::format("Missing, because Tandem does not have them yet: {}.", fmt::join(missing, ", "));
+  return missing.empty() ? "No network of the paper is missing."
+                         : fmt::format("Not reproduced yet: {}.", fmt::join(missing, ", "));
 }
 
 std::vector<std::string> introduction(const DualPipeRun& run) {

@@ -27,6 +27,7 @@
 #include "log.h"
 #include "output_file.h"
 #include "pipeline_options.h"
+#include "prediction_means.h"
 #include "progress_line.h"
 #include "simulation.h"
 #include "stage_report.h"
@@ -365,6 +366,8 @@ void TrainingRun::train(Trainer& trainer) {
     log_warning("the saved all-reduces do not fit this run: " + why);
   const auto writer = checkpoint_writer();
   trainer.add(directory_.callbacks());
+  PredictionMeans prediction;
+  trainer.add({.batch = [&](const BatchResult& b) { prediction.add(b.prediction); }});
   trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
                .begin_evaluation = [&] { progress.testing(); },
                .end_epoch =
@@ -407,6 +410,7 @@ void TrainingRun::train(Trainer& trainer) {
     if (!trainer.all_reduces_are_planned())
       log_warning("the run ended before its all-reduces were measured and planned");
     report(trainer, end, peak);
+    if (const std::string means = prediction.text(); !means.empty()) log_info(means);
     write_trace(options_.trace, timeline);
     if (writer) writer->wait();
     if (failed_save_ == end.batches)

@@ -32,7 +32,9 @@ TypedSchedule typed_schedule(const std::string& text) {
   const ScheduleFunction& function = schedule_named(name);
   if (asynchronous && !function.overlaps_batches)
     throw Error(
-        fmt::format("'{}': the schedule '{}' has no lockstep from which it could be free", text, name));
+        fmt::format("'{}': only schedules with several batches in flight run in lockstep without -async: {}; "
+                    "give '{}'",
+                    text, fmt::join(schedule_names(&ScheduleFunction::overlaps_batches), ", "), name));
   return {.text = text, .function = &function, .asynchronous = asynchronous};
 }
 

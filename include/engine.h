@@ -18,6 +18,7 @@
 // Passes
 #include <tandem/autograd/differentiate.h>
 #include <tandem/autograd/vmap.h>
+#include <tandem/pipeline/schedule_file.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/mixed_precision.h>
 

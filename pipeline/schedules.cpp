@@ -281,6 +281,11 @@ std::vector<std::string> schedule_names(bool ScheduleFunction::*column) {
 }
 
 const ScheduleFunction& schedule_named(std::string_view name) {
+  if (name.ends_with(".json"))
+    throw Error(
+        fmt::format("'{}' is no name of a schedule: with_schedule(strategy, read_schedule(\"{}\")) takes it "
+                    "from a file (pipeline/schedule_file.h)",
+                    name, name));
   return row_named(name, kSchedules, "schedule");
 }
 

@@ -22,14 +22,28 @@ std::string prefix_of(const std::string& path, int depth) {
   return path.substr(0, end);
 }
 
-// The outermost modules, in the order of their first node that computes.
-std::string names_of_modules(const Graph& g) {
+// The modules of this depth inside a module, in the order of their first node that computes.
+std::string modules_inside(const Graph& g, const std::string& module, int depth) {
   std::vector<std::string> names;
   for (const Node& n : g.nodes()) {
-    if (n.tag.path.empty() || is_leaf(n)) continue;
-    if (const std::string name = prefix_of(n.tag.path, 1); !contains(names, name)) names.push_back(name);
+    if (n.tag.path.empty() || is_leaf(n) || (!module.empty() && !in_module(n.tag.path, module))) continue;
+    const std::string name = prefix_of(n.tag.path, depth);
+    if (name != module && !contains(names, name)) names.push_back(name);
   }
   return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// The outermost modules, in the order of their first node that computes.
+std::string names_of_modules(const Graph& g) { return modules_inside(g, "", 1); }
+
+// The modules of the innermost module that a name is in, or the outermost ones.
+std::string names_near(const Graph& g, std::string name) {
+  int depth = 1 + static_cast<int>(std::ranges::count(name, '.'));
+  for (; depth > 1; --depth) {
+    name.resize(name.rfind('.'));
+    if (const std::string names = modules_inside(g, name, depth); !names.empty()) return names;
+  }
+  return names_of_modules(g);
 }
 
 // A module in the order of the nodes.
@@ -91,7 +105,7 @@ IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::str
                              [&](const Node& n) { return !is_leaf(n) && in_module(n.tag.path, cut); }))
       throw Error(
           fmt::format("impossible cut: there is no module '{}' that computes something; the modules are: {}",
-                      cut, names_of_modules(g)));
+                      cut, names_near(g, cut)));
   IdVector<NodeId, int> stage(g.nodes().size(), -1);
   std::size_t current = 0;
   for (std::size_t n = 0; n < stage.size(); ++n) {

@@ -175,6 +175,10 @@ double TrainStep::operator()(const Tensors& batch, double lr) {
   if (const int models = options_.strategy.models; models > 1)
     throw Error(fmt::format("a step of {} has one loss per model: call run({{batch}}, rates)",
                             counted(models, "model")));
+  if (schedule_of(options_.strategy).overlaps_batches())
+    throw Error(
+        "under this schedule several batches are in flight, and one alone fills and drains the pipeline: call "
+        "run(batches, rates), or take a schedule that flushes, such as \"1f1b\"");
   return run({batch}, {lr}).at(0).at(0);
 }
 

@@ -60,9 +60,10 @@ class TrainStep {
   ~TrainStep();
 
   /// Trains on one batch, and returns the loss. The leading axis of a tensor is the samples; a scalar goes to
-  /// all samples. Throws Error if there are several models (see `run`) or if ranks × micro-batches do not
-  /// divide the samples, and what Session::run throws. If that was after an update had begun, the state is
-  /// lost, and `load` must set another; before it, the state is as it was.
+  /// all samples. Throws Error if there are several models, if the schedule has several batches in flight
+  /// (see `run` for both), or if ranks × micro-batches do not divide the samples, and what Session::run
+  /// throws. If that was after an update had begun, the state is lost, and `load` must set another; before
+  /// it, the state is as it was.
   double operator()(const Tensors& batch, double lr);
   double operator()(const Tensor& batch, double lr) { return (*this)(Tensors{batch}, lr); }
   /// Trains on several batches, from an empty to a drained pipeline, so that schedules can have several

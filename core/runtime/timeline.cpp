@@ -25,13 +25,31 @@ double Timeline::busy(LaneId lane) const {
   return sum;
 }
 
+namespace {
+
+// The shift of the oldest trained weights that an instruction reads.
+std::optional<int> weight_shift(const Program& program, const Instruction& s,
+                                const std::set<BlockId>& weights) {
+  std::optional<int> oldest;
+  for (const MemberId m : s.reads)
+    if (const Member& member = program.member(m); weights.contains(member.block))
+      oldest = std::min(oldest.value_or(member.shift), member.shift);
+  return oldest;
+}
+
+}  // namespace
+
 Timeline empty_timeline(const Program& program) {
   Timeline t;
+  std::set<BlockId> weights;
+  for (const StateBlock& state : program.states)
+    if (state.trained) weights.insert(state.block);
   for (const Lane& l : program.lanes) t.lane_names.push_back(name_of(l, program.devices));
   for (const Instruction& s : program.instructions) {
     t.instruction_names.push_back(s.name);
     const LaneKind kind = program.lane(s.lane).kind;
     t.categories.emplace_back(kind == LaneKind::compute ? name_of(s.tag.phase) : name_of(kind));
+    t.weight_shifts.push_back(weight_shift(program, s, weights));
   }
   if (program.memory.empty()) return t;  // not placed yet
   std::vector<std::vector<std::int64_t>> live;
@@ -68,6 +86,8 @@ std::string to_perfetto(const Timeline& t) {
                       {"ts", s.begin * kMicroseconds},
                       {"dur", (s.end - s.begin) * kMicroseconds},
                       {"args", {{"batch", s.batch}, {"unit", s.unit}}}});
+    if (const auto shift = t.weight_shifts[instruction])
+      events.back()["args"]["weights"] = std::max<std::int64_t>(0, s.batch + *shift);
     if (t.categories[instruction] == name_of(LaneKind::collective))
       events.back()["args"].update(
           {{"threads", s.threads}, {"waited_us", std::max(0.0, s.met - s.begin) * kMicroseconds}});

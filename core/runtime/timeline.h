@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct Timeline {
   IdVector<InstructionId, std::int64_t>
       live;  ///< per instruction: bytes of state, and of work that is live while it runs
   IdVector<InstructionId, std::int64_t> planned;  ///< per instruction: its device's `planned_peak`
+  /// Per instruction that reads trained weights: for batch b it reads their version max(0, b + shift).
+  IdVector<InstructionId, std::optional<int>> weight_shifts;
 
   /// Returns the seconds from the first begin to the last end.
   double seconds() const;

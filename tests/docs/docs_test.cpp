@@ -92,7 +92,7 @@ TEST_F(Docs, AllReducesOverlapAsDrawn) {
 
 TEST_F(Docs, PipelinesRunAsDrawn) {
   const auto drawings = blocks_with("docs/pipelines.md", "$ tandem sim pipeline");
-  EXPECT_EQ(13u, drawings.size());
+  EXPECT_EQ(14u, drawings.size());
   for (const std::string& drawing : drawings) {
     const std::size_t end = drawing.find('\n');
     const Ended e = run("cd " TANDEM_SOURCE " && " TANDEM_BIN "/" + drawing.substr(2, end - 2));
