@@ -67,20 +67,27 @@ std::vector<Row> named_rows(const StageProfile& profile, const PipelineSimulatio
 }
 
 // The rows of one device and of data parallelism, if the profile has them, and every schedule that takes the
-// shape: the fastest first; of equally fast ones those that need less memory, then those with younger
-// weights. What is not known comes last.
-std::vector<Row> all_rows(const StageProfile& profile, const PipelineSimulationOptions& o) {
+// shape.
+std::vector<std::string> all_names(const StageProfile& profile, const PipelineSimulationOptions& o) {
   spectrain_target(o.shape.spectrain_target);  // throws, rather than that every schedule is left out
-  std::vector<std::string> names = schedule_names();
-  if (profile.uncut) names.insert(names.begin(), {"single", "data"});
-  std::vector<Row> rows;
-  for (const std::string& name : names) {
+  std::vector<std::string> names;
+  if (profile.uncut) names = {"single", "data"};
+  for (const std::string& name : schedule_names()) {
     try {
-      rows.push_back(row_of(name, profile, o));
+      schedule_of(name, profile, o);
+      names.push_back(name);
     } catch (const Error& e) {
       fmt::print(stderr, "left out: {}: {}\n", name, e.what());
     }
   }
+  return names;
+}
+
+// The fastest first; of equally fast ones those that need less memory, then those with younger weights. What
+// is not known comes last.
+std::vector<Row> all_rows(const StageProfile& profile, const PipelineSimulationOptions& o) {
+  std::vector<Row> rows;
+  for (const std::string& name : all_names(profile, o)) rows.push_back(row_of(name, profile, o));
   std::ranges::stable_sort(rows, {}, [](const Row& row) {
     const PipelineSimulation& s = row.simulated;
     return std::tuple(std::llround(s.period_ms * 1e6), !row.is_pipeline(), s.peak_bytes, s.staleness);

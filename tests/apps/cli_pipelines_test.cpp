@@ -309,23 +309,64 @@ TEST_F(CliSimPipeline, DrawsTheWayOfABatchAsInFigure8) {
     return out.substr(out.find("\nunit ") + 1);
   };
   EXPECT_EQ(
-      "unit      5     6     7           8     9\n"
-      "stage 0   F W5                          B W9\n"
-      "stage 1         F W6              B W8\n"
-      "stage 2               F W7  B W7\n",
+      "unit      5     6     7           8     9     updates old\n"
+      "stage 0   F W5                          B W9  F 4  B 0\n"
+      "stage 1         F W6              B W8        F 2  B 0\n"
+      "stage 2               F W7  B W7              F 0  B 0\n",
       rows("dualpipe"));
   EXPECT_EQ(
-      "unit      5     6     7           8     9\n"
-      "stage 0   F W5                          B W5\n"
-      "stage 1         F W5              B W5\n"
-      "stage 2               F W5  B W5\n",
+      "unit      5     6     7           8     9     updates old\n"
+      "stage 0   F W5                          B W5  F 4  B 4\n"
+      "stage 1         F W5              B W5        F 3  B 3\n"
+      "stage 2               F W5  B W5              F 2  B 2\n",
       rows("dualpipe-vs"));
   EXPECT_EQ(
-      "unit      5       6       7               8       9\n"
-      "stage 0   F W5→9                                  B W9\n"
-      "stage 1           F W6→9                  B W8→9\n"
-      "stage 2                   F W7→9  B W7→9\n",
+      "unit      5       6       7               8       9     updates old\n"
+      "stage 0   F W5→9                                  B W9  F 4→0  B 0\n"
+      "stage 1           F W6→9                  B W8→9        F 2→-1  B 0→-1\n"
+      "stage 2                   F W7→9  B W7→9                F 0→-2  B 0→-2\n",
       rows("spectrain"));
+  EXPECT_NE(
+      std::string::npos,
+      printed("--microbatches 4 --follow 5 --schedule pipedream-2bw").find("micro-batch 0 of batch 5 under"));
+}
+
+// Of three stages with 1 and 1.5 ms, two links carry 1,000 bytes each way.
+TEST_F(CliSimPipeline, TakesAnotherLinkAndCorun) {
+  const auto row = [&](const std::string& options) {
+    return json::parse(printed(options + " --json")).at("schedules")[0];
+  };
+  EXPECT_NEAR(7.5, row("--schedule plain").at("period_ms"), 1e-9);
+  EXPECT_NEAR(7.5 + 4 * 1.5, row("--schedule plain --link 1MB/s,500us").at("period_ms"), 1e-9);
+  // The last stage takes 2.5 ms whatever ρ is; the others have 0.5 ms left.
+  EXPECT_NEAR(1, row("--schedule dualpipe").at("busy"), 1e-9);
+  EXPECT_NEAR((2.5 + 2 * 2) / 7.5, row("--schedule dualpipe --corun 0.8").at("busy"), 1e-9);
+}
+
+TEST_F(CliSimPipeline, SaysWhatItsNumbersRestOn) {
+  const std::string whole = R"(,"single_ms":6.5,"sync_bytes":3000)";
+  const std::string all = printed("", whole);
+  for (const char* words : {"one after another, 7.500 ms; a whole batch on one device takes 6.500 ms",
+                            "data computes for single_ms / 3", "without a link"})
+    EXPECT_NE(std::string::npos, all.find(words)) << words << " is not in " << all;
+  const std::string linked =
+      printed("--link 1GB/s", R"(,"single_ms":6.5,"data_compute_factor":1.2,"sync_bytes":3000)");
+  for (const char* words : {"data computes", "without a link"})
+    EXPECT_EQ(std::string::npos, linked.find(words)) << linked;
+  expect_refused(command("--schedule dualpipe,1f1b --batches 3"), {"dualpipe: ", "3 batches", "or more"});
+  expect_refused(command("--schedule 1f1b-async"), {"'1f1b-async'", "give '1f1b'"});
+}
+
+TEST_F(CliPipelines, SayWhenDevicesTakeTurns) {
+  const std::string turns = "of 2 devices work at a time";
+  const auto warned = [&](const std::string& options) {
+    const Ended e = run(job("--stages 2 --steps 1 " + options));
+    EXPECT_EQ(0, e.status) << e.err;
+    return (e.out + e.err).find(turns) != std::string::npos;
+  };
+  EXPECT_TRUE(warned("--schedule 1f1b"));
+  EXPECT_FALSE(warned("--schedule 1f1b --microbatches 2"));
+  EXPECT_FALSE(warned("--schedule dualpipe"));
 }
 
 // Bytes are counted by hand. One activation of 256 numbers per image crosses the cut.

@@ -177,6 +177,8 @@ TEST_F(Cli, RefusesImpossiblePlans) {
   expect_refused(kTrain + "--parallel pipeline --stages 3 --plan " +
                      write("first-unknown.json", R"({"cuts": ["block9", "block0"]})"),
                  {"impossible cut", "no module 'block9'"});
+  expect_refused(pipeline + write("inner.json", R"({"cuts": ["block1.none.first"]})"),
+                 {"no module 'block1.none.first'", "the modules are: block1.first"});
   expect_refused(pipeline + write("first.json", R"({"cuts": ["stem"]})"),
                  {"impossible cut", "stem", "stage 0"});
   expect_refused(pipeline + write("many.json", R"({"cuts": ["block1", "block2"]})"),

@@ -99,6 +99,8 @@ TEST_F(TrainSteps, AreTheSameOnRanksAndInStages) {
   s.schedule = "dualpipe";
   TrainStep lagged = step(s);
   EXPECT_NE(losses, lagged.run(batches, {0.05})) << "several batches are in flight";
+  expect_error([&] { lagged(batches.at(0), 0.05); },
+               {"several batches are in flight", "run(batches, rates)", "1f1b"});
 }
 
 TEST(Deliver, WorksOnlyInATrace) {
