@@ -12,19 +12,9 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-std::size_t projections(const AttentionForm& form) { return form.packed ? 1 : 3; }
-std::size_t inputs_of(const AttentionForm& form) {
-  return projections(form) + (form.key_masked ? 1 : 0) + (form.dropout > 0 ? 1 : 0);
-}
-
 std::string text_of(const AttentionForm& f) {
   return fmt::format("heads={} packed={} causal={} key_masked={} scale={} dropout={}", f.heads, int{f.packed},
                      int{f.causal}, int{f.key_masked}, f.scale, f.dropout);
-}
-
-void check_type(const char* what, const TensorType& actual, const TensorType& expected) {
-  if (actual != expected)
-    throw Error(fmt::format("{} is {}; it must be {}", what, to_string(actual), to_string(expected)));
 }
 
 TensorType log_sums_type(const TensorType& q, const AttentionSize& s) {
@@ -83,8 +73,9 @@ Tensor attend(AttentionForm form, Tensors inputs, const AttentionOptions& o) {
 }  // namespace
 
 AttentionSize engine::attention_size(const AttentionForm& form, TypesView inputs) {
-  if (inputs.size() < inputs_of(form))
-    throw Error(fmt::format("takes {} inputs, not {}", inputs_of(form), inputs.size()));
+  if (inputs.size() < static_cast<std::size_t>(form.operands()))
+    throw Error(
+        fmt::format("takes {} inputs, not {}", static_cast<std::size_t>(form.operands()), inputs.size()));
   const TensorType& q = inputs[0];
   if (!is_floating(q.dtype) || q.rank() != 3 || q.elements() == 0)
     throw Error(fmt::format("{} must be (N,T,{}), floating and not empty, not {}",
@@ -99,14 +90,14 @@ AttentionSize engine::attention_size(const AttentionForm& form, TypesView inputs
   if (!form.packed) {
     if (inputs[1].rank() == 3) size.keys = inputs[1].shape[1];
     const TensorType key{q.dtype, {size.samples, size.keys, width}};
-    check_type("k", inputs[1], key);
-    check_type("v", inputs[2], key);
+    require_type("k", inputs[1], key);
+    require_type("v", inputs[2], key);
   }
   if (size.keys == 0) throw Error("there are no keys");
-  std::size_t next = projections(form);
+  const auto input = [&](int i) { return inputs[static_cast<std::size_t>(i)]; };
   if (form.key_masked)
-    check_type("the mask of the keys", inputs[next++], {DType::b8, {size.samples, size.keys}});
-  if (form.dropout > 0) check_type("the seed", inputs[next], {DType::i64, {}});
+    require_type("the mask of the keys", input(form.mask()), {DType::b8, {size.samples, size.keys}});
+  if (form.dropout > 0) require_type("the seed", input(form.seed()), {DType::i64, {}});
   return size;
 }
 
@@ -117,7 +108,7 @@ AttentionOp::AttentionOp(AttentionForm form) : form(form) {
 }
 std::string AttentionOp::attributes() const { return text_of(form); }
 Types AttentionOp::infer(TypesView inputs) const {
-  require_inputs(inputs, inputs_of(form));
+  require_inputs(inputs, static_cast<std::size_t>(form.operands()));
   const AttentionSize size = attention_size(form, inputs);
   return {{inputs[0].dtype, {size.samples, size.queries, size.width()}}, log_sums_type(inputs[0], size)};
 }
@@ -136,14 +127,14 @@ Work AttentionOp::cost(TypesView inputs, TypesView outputs) const {
 
 std::string AttentionGradOp::attributes() const { return text_of(form); }
 Types AttentionGradOp::infer(TypesView inputs) const {
-  const std::size_t given = inputs_of(form);
+  const std::size_t given = static_cast<std::size_t>(form.operands());
   require_inputs(inputs, given + 3);
   const AttentionSize size = attention_size(form, inputs);
   const TensorType y{inputs[0].dtype, {size.samples, size.queries, size.width()}};
-  check_type("y", inputs[given], y);
-  check_type("log_sums", inputs[given + 1], log_sums_type(inputs[0], size));
-  check_type("the gradient of y", inputs[given + 2], y);
-  return Types(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(projections(form)));
+  require_type("y", inputs[given], y);
+  require_type("log_sums", inputs[given + 1], log_sums_type(inputs[0], size));
+  require_type("the gradient of y", inputs[given + 2], y);
+  return Types(inputs.begin(), inputs.begin() + form.projections());
 }
 Tensors AttentionGradOp::vjp(const VjpArgs&) const {
   no_rule(*this, "derivative", "for second derivatives, compute attention by matmul and softmax");

@@ -11,6 +11,12 @@ struct AttentionForm {
   bool key_masked = false;  ///< there is a mask of the keys
   double scale = 1;         ///< of the products of queries and keys
   double dropout = 0;       ///< the probability of dropping a weight
+
+  // The operands: projections, then the mask of the keys, then the seed.
+  int projections() const { return packed ? 1 : 3; }
+  int mask() const { return projections(); }  ///< its number, if there is one
+  int seed() const { return mask() + int{key_masked}; }
+  int operands() const { return seed() + int{dropout > 0}; }
 };
 
 /// Extents of an attention: N samples, T queries, S keys, heads of D features, C = heads·D.

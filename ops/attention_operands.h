@@ -1,6 +1,4 @@
 #pragma once
-#include <optional>
-
 #include <tandem/ops/attention.h>
 #include <tandem/ops/launch_operands.h>
 #include <tandem/ops/sample_draws.h>
@@ -9,41 +7,34 @@ namespace tandem::engine {
 
 /// Tells which weights the dropout of an attention keeps: those that DropoutOp keeps of an array
 /// (N,heads,T,S).
-struct AttentionDropout {
-  SampleDraws draws;
+struct AttentionDropout : DropoutMask {
   AttentionSize size;
-  float threshold;  ///< the probability of dropping
-  int seed;         ///< the number of the operand
 
   AttentionDropout(const KernelSpec& spec, const AttentionForm& form, const AttentionSize& size)
-      : draws(spec, {DType::f32, {size.samples, size.heads, size.queries, size.keys}}),
-        size(size),
-        threshold(static_cast<float>(form.dropout)),
-        seed((form.packed ? 1 : 3) + int{form.key_masked}) {}
+      : DropoutMask(spec, {DType::f32, {size.samples, size.heads, size.queries, size.keys}}, form.dropout,
+                    form.seed()),
+        size(size) {}
 
   /// Returns the number of a weight within its sample.
   std::int64_t element(std::int64_t head, std::int64_t query, std::int64_t key) const {
     return (head * size.queries + query) * size.keys + key;
   }
-  bool keeps(float draw) const { return draw >= threshold; }
 };
 
 /// The operands of a launch of AttentionOp or AttentionGradOp.
 template <class T> struct AttentionOperands {
   const T *q, *k, *v;
-  std::int64_t stride;       ///< elements from one position to the next in q, k and v
-  const bool* key_mask;      ///< (N,S), or null
-  const std::int64_t* seed;  ///< or null
+  std::int64_t stride;   ///< elements from one position to the next in q, k and v
+  const bool* key_mask;  ///< (N,S), or null
+  bool has_seed;
 
   AttentionOperands(const AttentionForm& form, const AttentionSize& size, const Launch& l)
       : q(input<T>(l, 0)),
         k(form.packed ? q + size.width() : input<T>(l, 1)),
         v(form.packed ? q + 2 * size.width() : input<T>(l, 2)),
-        stride(size.stride(form)) {
-    int next = form.packed ? 1 : 3;
-    key_mask = form.key_masked ? input<bool>(l, next++) : nullptr;
-    seed = form.dropout > 0 ? input<std::int64_t>(l, next) : nullptr;
-  }
+        stride(size.stride(form)),
+        key_mask(form.key_masked ? input<bool>(l, form.mask()) : nullptr),
+        has_seed(form.dropout > 0) {}
 };
 
 /// Where the gradients of q, k and v go.

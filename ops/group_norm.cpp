@@ -22,11 +22,6 @@ void check_x(const TensorType& x, std::int64_t groups) {
     throw Error(fmt::format("{} channels do not split into {} groups", x.shape.back(), groups));
 }
 
-void check_type(const char* what, const TensorType& actual, const TensorType& expected) {
-  if (actual != expected)
-    throw Error(fmt::format("{} is {}; it must be {}", what, to_string(actual), to_string(expected)));
-}
-
 // (…,C) -> (rows,C)
 Tensor rows_of(const Tensor& x) {
   if (x.type().rank() == 0 || x.elements() == 0)
@@ -55,7 +50,7 @@ Types GroupNormOp::infer(TypesView inputs) const {
     throw Error(centered ? "takes x, gamma and beta" : "takes x and gamma");
   check_x(inputs[0], groups);
   for (const auto& parameter : inputs.subspan(1))
-    check_type("a parameter", parameter, channel_type(inputs[0]));
+    require_type("a parameter", parameter, channel_type(inputs[0]));
   const TensorType statistic = statistic_type(inputs[0], groups);
   Types types{inputs[0], statistic};
   if (centered) types.push_back(statistic);
@@ -78,10 +73,10 @@ Types GroupNormGradOp::infer(TypesView inputs) const {
     throw Error("takes x, gamma, the gradient of y and the statistics");
   const TensorType& x = inputs[0];
   check_x(x, groups);
-  check_type("gamma", inputs[1], channel_type(x));
-  check_type("the gradient of y", inputs[2], x);
+  require_type("gamma", inputs[1], channel_type(x));
+  require_type("the gradient of y", inputs[2], x);
   for (const auto& statistic : inputs.subspan(3))
-    check_type("a statistic", statistic, statistic_type(x, groups));
+    require_type("a statistic", statistic, statistic_type(x, groups));
   Types types{x, inputs[1]};
   if (centered) types.push_back(inputs[1]);
   return types;

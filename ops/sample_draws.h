@@ -36,13 +36,16 @@ struct SampleDraws {
 
 /// Tells which elements a dropout keeps. All dropout kernels use it, so they keep the same elements.
 struct DropoutMask : SampleDraws {
-  float threshold;  ///< p
+  float threshold;  ///< the probability of dropping
+  int seed;         ///< the number of the operand
 
+  /// For an op that drops elements of a tensor of this type.
+  DropoutMask(const KernelSpec& spec, const TensorType& type, double p, int seed)
+      : SampleDraws(spec, type), threshold(static_cast<float>(p)), seed(seed) {}
   explicit DropoutMask(const KernelSpec& spec)
-      : SampleDraws(spec, spec.inputs[0]),
-        threshold(static_cast<float>(static_cast<const DropoutOp&>(spec.op).p)) {}
+      : DropoutMask(spec, spec.inputs[0], static_cast<const DropoutOp&>(spec.op).p, 1) {}
 
-  RngKey key(const Launch& l) const { return SampleDraws::key(l, 1); }
+  RngKey key(const Launch& l) const { return SampleDraws::key(l, seed); }
   bool keeps(float draw) const { return draw >= threshold; }
 };
 

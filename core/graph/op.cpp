@@ -36,6 +36,11 @@ void require_inputs(TypesView inputs, std::size_t count) {
         fmt::format("takes {}, not {}", counted(static_cast<std::int64_t>(count), "input"), inputs.size()));
 }
 
+void require_type(std::string_view what, const TensorType& actual, const TensorType& expected) {
+  if (actual != expected)
+    throw Error(fmt::format("{} is {}; it must be {}", what, to_string(actual), to_string(expected)));
+}
+
 const TensorType& only_input(TypesView inputs) {
   require_inputs(inputs, 1);
   return inputs[0];

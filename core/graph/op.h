@@ -120,6 +120,8 @@ class StreamingOp : public Op {
 
 /// Throws Error unless an op has `count` inputs.
 void require_inputs(TypesView inputs, std::size_t count);
+/// Throws Error, which calls an input `what`, unless it has the type that is expected.
+void require_type(std::string_view what, const TensorType& actual, const TensorType& expected);
 /// Returns the type of an op's only input. Throws Error unless it has one input.
 const TensorType& only_input(TypesView inputs);
 

@@ -96,7 +96,7 @@ class Head {
         sample_(item / size_.heads),
         head_(item % size_.heads),
         scratch_(scratch) {
-    if (o_.seed) key_ = dropout_.draws.key(l, dropout_.seed), drawn_ = dropout_.draws.sample(l, sample_);
+    if (o_.has_seed) key_ = dropout_.key(l), drawn_ = dropout_.sample(l, sample_);
     if (o_.key_mask)
       for (std::int64_t s = 0; s < size_.keys; ++s)
         scratch_.bias[s] = o_.key_mask[sample_ * size_.keys + s] ? 0.0f : -kInfinity;
@@ -206,7 +206,7 @@ class Head {
     scratch_.sums[r] = scratch_.sums[r] * shrink + exp_row(row, row, n, shift);
     scratch_.largest[r] = largest;
     std::fill(row + n, row + tile.keys, 0.0f);
-    if (o_.seed) {
+    if (o_.has_seed) {
       draw(tile, r, n);
       multiply(row, scratch_.kept, n);
     }
@@ -220,19 +220,19 @@ class Head {
     const std::int64_t n = log_sum == -kInfinity ? 0 : tile.visible(r, form_.causal);
     score(tile, row, n);
     exp_row(row, row, n, log_sum);
-    if (o_.seed) {
+    if (o_.has_seed) {
       draw(tile, r, n);
       multiply(gradients, scratch_.kept, n);
     }
     weight_gradient(row, gradients, n, scratch_.means[tile.query + r], static_cast<float>(form_.scale));
-    if (o_.seed) multiply(row, scratch_.kept, n);
+    if (o_.has_seed) multiply(row, scratch_.kept, n);
     std::fill(row + n, row + tile.keys, 0.0f);
     std::fill(gradients + n, gradients + tile.keys, 0.0f);
   }
 
   // Draws what dropout does with the first n weights of a row.
   void draw(const Tile& tile, std::int64_t r, std::int64_t n) {
-    const std::int64_t quads = (dropout_.draws.row_elements + 3) / 4,
+    const std::int64_t quads = (dropout_.row_elements + 3) / 4,
                        first = dropout_.element(head_, tile.query + r, tile.key);
     const auto factor = static_cast<float>(1 / (1 - form_.dropout));
     float draws[4 * kQuads];

@@ -46,8 +46,8 @@ template <class T> class Head {
   }
   // 0 if the dropout drops the weight; by what it is multiplied if not.
   double kept(std::int64_t t, std::int64_t s) const {
-    if (!o_.seed) return 1;
-    const float u = uniform(dropout_.draws.key(l_, dropout_.seed), dropout_.draws.sample(l_, sample_),
+    if (!o_.has_seed) return 1;
+    const float u = uniform(dropout_.key(l_), dropout_.sample(l_, sample_),
                             static_cast<std::uint64_t>(dropout_.element(head_, t, s)));
     return dropout_.keeps(u) ? 1 / (1 - form_.dropout) : 0;
   }
