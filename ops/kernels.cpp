@@ -34,6 +34,8 @@ constexpr Entry kKernels[] = {
     {"scatter_add", make_scatter_add_reference, make_scatter_add_cpu},
     {"embedding", make_embedding_reference, make_embedding_cpu},
     {"embedding_grad", make_embedding_grad_reference, make_embedding_grad_cpu},
+    {"embedding_bag", make_embedding_bag_reference, make_embedding_bag_cpu},
+    {"embedding_bag_grad", make_embedding_bag_grad_reference, make_embedding_bag_grad_cpu},
     {"one_hot", make_one_hot_reference, make_one_hot_cpu},
     {"index32", make_index32_reference},
     {"softmax", make_softmax_reference, make_softmax_cpu},

@@ -15,6 +15,8 @@ KernelPtr make_scatter_add_cpu(const KernelSpec& spec);
 KernelPtr make_one_hot_cpu(const KernelSpec& spec);
 KernelPtr make_embedding_cpu(const KernelSpec& spec);
 KernelPtr make_embedding_grad_cpu(const KernelSpec& spec);
+KernelPtr make_embedding_bag_cpu(const KernelSpec& spec);
+KernelPtr make_embedding_bag_grad_cpu(const KernelSpec& spec);
 KernelPtr make_softmax_cpu(const KernelSpec& spec);
 KernelPtr make_cross_entropy_cpu(const KernelSpec& spec);
 KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec);

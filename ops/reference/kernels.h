@@ -15,6 +15,8 @@ KernelPtr make_gather_reference(const KernelSpec& spec);
 KernelPtr make_scatter_add_reference(const KernelSpec& spec);
 KernelPtr make_embedding_reference(const KernelSpec& spec);
 KernelPtr make_embedding_grad_reference(const KernelSpec& spec);
+KernelPtr make_embedding_bag_reference(const KernelSpec& spec);
+KernelPtr make_embedding_bag_grad_reference(const KernelSpec& spec);
 KernelPtr make_one_hot_reference(const KernelSpec& spec);
 KernelPtr make_index32_reference(const KernelSpec& spec);
 KernelPtr make_softmax_reference(const KernelSpec& spec);

@@ -4,6 +4,7 @@
 #include <tandem/ops/apply.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/embedding_bag.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/interpolate.h>
@@ -131,6 +132,10 @@ void add_shapes(GoldenOps& ops) {
   ops["gather"] = [](const Tensors& x) { return Tensors{gather(x[0], 1, x[1])}; };
   ops["scatter_add"] = [](const Tensors& x) { return Tensors{scatter_add(x[0], 1, x[1], x[2])}; };
   ops["embedding"] = [](const Tensors& x) { return Tensors{embedding(x[0], x[1])}; };
+  for (const auto& [mode, name] : {std::pair(BagMode::sum, "sum"), {BagMode::mean, "mean"}})
+    ops[std::string("embedding_bag ") + name] = [mode = mode](const Tensors& x) {
+      return Tensors{embedding_bag({x[0], x[1]}, x[2], mode)};
+    };
   ops["one_hot"] = [](const Tensors& x) { return Tensors{one_hot(x[0], 6, DType::f64)}; };
 }
 

@@ -280,12 +280,25 @@ def attention_cases():
     yield case("gelu_tanh", lambda t: F.gelu(t, approximate="tanh"), 3 * randn(9))
 
 
+def bag_cases():
+    def bags(mode):
+        def f(first, second, ids):  # PyTorch leaves out a row of zeros, not an id of -1
+            bag = [F.embedding_bag(torch.where(i < 0, len(t), i).long(), torch.cat([t, t[:1] * 0]), mode=mode,
+                                   padding_idx=len(t)) for t, i in zip((first, second), ids.unbind(1))]
+            return torch.stack(bag, 1)
+        return f
+    ids = ints((5, 2, 3), 4) - 1
+    ids[2, 1] = -1  # no row
+    for mode in ("sum", "mean"):
+        yield case(f"embedding_bag {mode}", bags(mode), randn(3, 4), randn(6, 4), ids)
+
+
 def main():
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     families = (pointwise_cases, reduce_cases, loss_cases, norm_cases, shape_cases, image_cases,
-                pool_cases, product_cases, update_cases, option_cases, attention_cases)
+                pool_cases, product_cases, update_cases, option_cases, attention_cases, bag_cases)
     cases = [c for family in families for c in family()]
     document = {"torch": torch.__version__.split("+")[0], "cases": cases}
     pathlib.Path(__file__).with_name("ops.json").write_text(json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")

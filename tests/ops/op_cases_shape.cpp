@@ -5,6 +5,7 @@
 
 #include <tandem/ops/apply.h>
 #include <tandem/ops/copy.h>
+#include <tandem/ops/embedding_bag.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/shape.h>
 
@@ -237,6 +238,36 @@ void add_embedding(OpCases& cases) {
   }
 }
 
+// One table and several, of one row and of many; one place, several, and none; samples without any row.
+void add_embedding_bag(OpCases& cases) {
+  struct Bag {
+    std::vector<std::int64_t> rows;
+    std::int64_t features, samples, places;
+  };
+  for (const Bag& b : std::vector<Bag>{{{1}, 1, 1, 1},
+                                       {{5}, 3, 4, 1},
+                                       {{3, 9}, 5, 7, 2},
+                                       {{2, 40, 7}, 8, 3, 5},
+                                       {{4, 4}, 6, 0, 2},
+                                       {{4, 4}, 6, 2, 0},
+                                       {{301, 2, 17, 64}, 33, 65, 3},
+                                       {{30, 200}, 128, 129, 1}})
+    for (const BagMode mode : {BagMode::sum, BagMode::mean}) {
+      OpCase c{fmt::format("embedding_bag_{}_{}_{}x{}x{}", mode == BagMode::sum ? "sum" : "mean",
+                           fmt::join(b.rows, "_"), b.samples, b.places, b.features),
+               {},
+               [mode](const Tensors& in) {
+                 return Tensors{embedding_bag(Tensors(in.begin(), in.end() - 1), in.back(), mode)};
+               }};
+      for (const std::int64_t rows : b.rows) c.inputs.push_back(f32({rows, b.features}));
+      const auto least = *std::ranges::min_element(b.rows);
+      c.inputs.push_back(i32({b.samples, std::ssize(b.rows), b.places}, -1, static_cast<double>(least - 1)));
+      c.any_team = true;
+      cases.push_back(c);
+      if (b.samples * b.places > 0 && b.samples < 10) cases.push_back(derivative_of(c));
+    }
+}
+
 // Indices of the other integer types.
 void add_wide_indices(OpCases& cases) {
   for (const Shape& shape : {Shape{1}, Shape{4, 3}, Shape{0, 3}, Shape{257, 33}})
@@ -268,6 +299,7 @@ OpCases shape_cases() {
   add_split_and_stack(cases);
   add_gather(cases);
   add_embedding(cases);
+  add_embedding_bag(cases);
   add_wide_indices(cases);
   for (const Shape& shape : {Shape{1, 1}, Shape{3, 5}, Shape{2, 5, 3}, Shape{65, 130}})
     for (const std::int64_t diagonal : {-1, 0, 2}) {
