@@ -14,6 +14,7 @@
 #include <tandem/ops/conv.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/group_norm.h>
+#include <tandem/ops/embedding_bag.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/interpolate.h>
@@ -34,13 +35,18 @@
 #include <tandem/nn/models/bert.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/deep_resnet.h>
+#include <tandem/nn/models/dlrm.h>
 #include <tandem/nn/models/gpt2.h>
+#include <tandem/nn/models/inception_v4.h>
+#include <tandem/nn/models/mobilenet_v3.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
+#include <tandem/nn/models/transformer.h>
 #include <tandem/nn/models/vgg.h>
 #include <tandem/nn/models/vit.h>
+#include <tandem/nn/models/xception.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/nn/summary.h>

@@ -5,6 +5,17 @@
 #include <tandem/ops/matmul.h>
 
 namespace tandem::nn {
+namespace {
+
+// A third of a parameter (3·features, features), with the variance of the whole.
+LinearOptions projection(std::int64_t features) {
+  const auto init = [features](const TensorType& type, Fans, const std::string& path, std::uint64_t seed) {
+    return xavier_uniform()(type, {features, 3 * features}, path, seed);
+  };
+  return {.in = features, .out = features, .init = init};
+}
+
+}  // namespace
 
 SelfAttention::SelfAttention(ModuleBase& parent, const std::string& name, SelfAttentionOptions o)
     : Module(parent, name),
@@ -22,6 +33,21 @@ Tensor SelfAttention::forward(const Tensor& x, const Tensor& key_mask) {
                                                           .dropout = dropout,
                                                           .seed = dropout > 0 ? current_seed() : Tensor(),
                                                           .key_mask = key_mask}));
+}
+
+CrossAttention::CrossAttention(ModuleBase& parent, const std::string& name, CrossAttentionOptions o)
+    : Module(parent, name),
+      options_(o),
+      q_(*this, "q", projection(o.features)),
+      k_(*this, "k", projection(o.features)),
+      v_(*this, "v", projection(o.features)),
+      out_proj_(*this, "out_proj", {.in = o.features, .out = o.features, .bias_init = constant(0)}) {}
+
+Tensor CrossAttention::forward(const Tensor& x, const Tensor& memory) {
+  const double dropout = training() ? options_.dropout : 0;
+  return out_proj_(attention(
+      q_(x), k_(memory), v_(memory),
+      {.heads = options_.heads, .dropout = dropout, .seed = dropout > 0 ? current_seed() : Tensor()}));
 }
 
 }  // namespace tandem::nn

@@ -26,4 +26,23 @@ class SelfAttention final : public ModuleOf<Tensor(const Tensor& x, const Tensor
   Linear out_proj_;
 };
 
+struct CrossAttentionOptions {
+  std::int64_t features = 0;
+  int heads = 1;
+  double dropout = 0;  ///< of the attention's weights, while training
+};
+/// (N,T,features) and what it attends to, (N,S,features) -> (N,T,features): queries of the one, keys and
+/// values of the other. Modules `q`, `k`, `v`, and `out_proj`, with the first weights of
+/// torch.nn.MultiheadAttention, which has the first three in one parameter.
+class CrossAttention final : public ModuleOf<Tensor(const Tensor& x, const Tensor& memory)> {
+ public:
+  using Options = CrossAttentionOptions;
+  CrossAttention(ModuleBase& parent, const std::string& name, CrossAttentionOptions options);
+  Tensor forward(const Tensor& x, const Tensor& memory) override;
+
+ private:
+  CrossAttentionOptions options_;
+  Linear q_, k_, v_, out_proj_;
+};
+
 }  // namespace tandem::nn

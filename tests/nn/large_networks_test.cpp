@@ -3,8 +3,13 @@
 
 #include <tandem/nn/models/bert.h>
 #include <tandem/nn/models/deep_resnet.h>
+#include <tandem/nn/models/dlrm.h>
 #include <tandem/nn/models/gpt2.h>
+#include <tandem/nn/models/inception_v4.h>
+#include <tandem/nn/models/mobilenet_v3.h>
+#include <tandem/nn/models/transformer.h>
 #include <tandem/nn/models/vit.h>
+#include <tandem/nn/models/xception.h>
 #include <tandem/ops/eager.h>
 
 #include "expect_error.h"
@@ -30,12 +35,22 @@ TEST(LargeNetworks, HaveTheParameterCountsOfTheOriginals) {
   Vit b16, small({.width = 640, .hidden = 2560, .heads = 10});
   EXPECT_EQ(86'567'656, parameters(b16));
   EXPECT_EQ(60'343'400, parameters(small));
+  MobileNetV3 mobile;
+  EXPECT_EQ(5'483'032, parameters(mobile));
+  Xception xception;
+  EXPECT_EQ(22'855'952, parameters(xception));
+  InceptionV4 inception;
+  EXPECT_EQ(42'679'816, parameters(inception));
   Gpt2 gpt2;
   EXPECT_EQ(124'439'808, parameters(gpt2));
   Bert bert;
   EXPECT_EQ(109'482'240, parameters(bert));
   BertForPretraining heads;
   EXPECT_EQ(110'106'428, parameters(heads));
+  Transformer transformer({.words = 10});
+  EXPECT_EQ(25'248'770, parameters(transformer) - 10 * 512) << "beside the embedding";
+  Dlrm dlrm;
+  EXPECT_EQ(39'155'841, parameters(dlrm));
 }
 
 Tensor ids(Shape shape, int words) {
@@ -62,6 +77,71 @@ TEST(LargeNetworks, GiveOneLogitPerClass) {
            .dropout = 0.1});
   vit.initialize(1);
   EXPECT_EQ((Shape{2, 7}), vit(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)).shape());
+}
+
+TEST(LargeNetworks, ImageNetworksTakeTheirImagesAndSmallerOnes) {
+  MobileNetV3 mobile({.classes = 7, .width = 0.25});
+  mobile.initialize(1);
+  Xception xception({.classes = 7, .width = 4, .middle = 1});
+  xception.initialize(1);
+  for (const std::int64_t side : {33, 64}) {
+    const Tensor images = Tensor::full({DType::f32, {2, side, side, 3}}, 0.5);
+    EXPECT_EQ((Shape{2, 7}), mobile(images).shape());
+    EXPECT_EQ((Shape{2, 7}), xception(images).shape());
+  }
+  InceptionV4 inception({.classes = 7, .width = 4, .blocks_a = 1, .blocks_b = 1, .blocks_c = 1});
+  inception.initialize(1);
+  EXPECT_EQ((Shape{2, 7}), inception(Tensor::full({DType::f32, {2, 75, 75, 3}}, 0.5)).shape());
+  InceptionV4 padded(
+      {.classes = 7, .width = 4, .blocks_a = 1, .blocks_b = 1, .blocks_c = 1, .keeps_size = true});
+  padded.initialize(1);
+  EXPECT_EQ((Shape{2, 7}), padded(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)).shape());
+  expect_error([&] { inception(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)); }, {"features"});
+}
+
+TEST(LargeNetworks, ATransformerClassifiesTexts) {
+  Transformer net({.words = 50,
+                   .positions = 12,
+                   .classes = 3,
+                   .width = 24,
+                   .hidden = 40,
+                   .encoders = 2,
+                   .decoders = 2,
+                   .heads = 3});
+  net.initialize(1);
+  net.eval();
+  const auto scores = net(ids({2, 9}, 50));
+  EXPECT_EQ((Shape{2, 3}), scores.shape());
+  EXPECT_NE(scores.values(), net(ids({2, 9}, 49)).values());
+  expect_error([&] { net(ids({1, 13}, 50)); }, {"at most 12 positions"});
+}
+
+// With layers that pass everything on, the result is the sum of the numbers' vector and of all products.
+TEST(LargeNetworks, ADlrmMultipliesEachPairOfVectors) {
+  Dlrm net({.numbers = 2, .rows = {3, 4}, .width = 2, .bottom = {}, .top = {}});
+  net.initialize(1);
+  StateDict state = net.state();
+  const auto set = [&](const std::string& path, const std::vector<double>& values) {
+    Tensor& t = state.at(path);
+    t = Tensor::from(values, t.shape());
+  };
+  set("bottom.0.weight", {1, 0, 0, 1});
+  set("bottom.0.bias", {0, 0});
+  set("table0", {1, 2, 3, 4, 5, 6});
+  set("table1", {1, 0, 0, 1, 2, 2, 3, 0});
+  set("top.0.weight", {1, 1, 100, 10, 1});
+  set("top.0.bias", {0});
+  net.load(state);
+  const Tensor numbers = Tensor::from(std::vector<double>{2, 3, 1, 1}, {2, 2});
+  const Tensor categories = Tensor::from(std::vector<std::int32_t>{1, 2, 0, -1}, {2, 2, 1});
+  // (2,3), (3,4), (2,2): products 18, 10, 14. (1,1), (1,2), none: 3, 0, 0.
+  EXPECT_EQ((std::vector<double>{5 + 1800 + 100 + 14, 2 + 300}), net(Clicks{numbers, categories}).values());
+  const Tensor wrong = Tensor::from(std::vector<std::int32_t>{1, 2, 0, 4}, {2, 2, 1});
+  expect_error(
+      [&] {
+        net(Clicks{numbers, wrong}).values();
+      },
+      {"id 4 of sample 1, table 1, place 0", "−1 to 3"});
 }
 
 TEST(LargeNetworks, AGpt2SeesNoLaterWord) {
