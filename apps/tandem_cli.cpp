@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/base/json_input.h>
 #include <tandem/datasets/cifar_writer.h>
@@ -59,18 +61,37 @@ void show(const std::string& file) {
   fmt::print("verified: no race, no lost value, no deadlock\n");
 }
 
-void summarize(const std::string& network, std::int64_t samples) {
-  const auto net = nn::make_network(network, 10);
-  net->initialize(0);
-  fmt::print("{} on {} of 32 × 32 × 3, forward\n\n{}", network, counted(samples, "image"),
-             nn::summary(*net, {DType::f32, {samples, 32, 32, 3}}));
+void print_json(const std::string& network, const std::string& purpose,
+                const std::vector<nn::ModuleSummary>& modules) {
+  using nlohmann::ordered_json;
+  const auto numbers = [](const nn::ModuleSummary& m) {
+    return ordered_json{{"parameters", m.trained}, {"flops", m.flops}, {"activation_bytes", m.bytes}};
+  };
+  ordered_json j{{"network", network}, {"for", purpose}};
+  j.update(numbers(nn::total(modules)));
+  for (const nn::ModuleSummary& m : modules) {
+    j["modules"].push_back({{"name", m.module}, {"output", to_string(m.output)}, {"buffers", m.kept}});
+    j["modules"].back().update(numbers(m));
+  }
+  fmt::print("{}\n", j.dump(1));
+}
+
+// Without a purpose, of a network that train_cifar has.
+void summarize(const std::string& network, const std::string& purpose, std::int64_t samples, bool json) {
+  const nn::WholeNetwork net = nn::make_network(network, purpose.empty() ? "cifar" : purpose, samples);
+  net.module->initialize(0);
+  const Graph forward = nn::traced_forward(net.forward, net.inputs);
+  if (json) return print_json(network, purpose.empty() ? "cifar" : purpose, nn::module_summaries(forward));
+  std::vector<std::string> inputs;
+  for (const TensorType& type : net.inputs) inputs.push_back(to_string(type));
+  fmt::print("{} on {}, forward\n\n{}", network, fmt::join(inputs, ", "), nn::summary(forward));
 }
 
 struct Arguments {
-  std::string kind, directory, file, trace, network;
+  std::string kind, directory, file, trace, network, purpose;
   std::int64_t train = 50'000, test = 10'000, batches = 20, samples = 1;
   std::uint64_t seed = 0;
-  bool force = false;
+  bool force = false, json = false;
   apps::AllReduceRequest planned, simulated;
   apps::PipelinePlanOptions planned_pipeline;
   apps::PipelineSimulationOptions simulated_pipeline;
@@ -111,10 +132,15 @@ void add_commands(CLI::App& app, Arguments& a) {
       a.reproduced);
   auto* table =
       app.add_subcommand("summary", "prints a network's modules: outputs, parameters, operations, bytes");
-  table->add_option("network", a.network, "the network")
-      ->required()
-      ->check(CLI::IsMember(nn::network_names()));
-  table->add_option("-b,--batch-size", a.samples, "number of images")->check(CLI::Range(1, 1'000'000));
+  std::string networks;
+  for (const std::string& purpose : nn::network_purposes())
+    networks += fmt::format("{}{}: {}", networks.empty() ? "" : "\n", purpose,
+                            fmt::join(nn::network_names(purpose), ", "));
+  table->add_option("network", a.network, networks)->required();
+  table->add_option("--for", a.purpose, "what it is trained on, in the size of its paper")
+      ->check(CLI::IsMember(nn::network_purposes()));
+  table->add_flag("--json", a.json, "print JSON");
+  table->add_option("-b,--batch-size", a.samples, "number of samples")->check(CLI::Range(1, 1'000'000));
   auto* check = app.add_subcommand(
       "verify", "plans a Program, proves it free of races and deadlocks, and prints the bytes it needs");
   check->add_option("file", a.file, program)->required();
@@ -154,7 +180,7 @@ int main(int argc, char** argv) {
       else
         simulate(a.file, a.batches, a.trace);
     }
-    if (app.got_subcommand("summary")) summarize(a.network, a.samples);
+    if (app.got_subcommand("summary")) summarize(a.network, a.purpose, a.samples, a.json);
     if (app.got_subcommand("verify")) show(a.file);
   });
 }

@@ -11,22 +11,15 @@ namespace tandem::nn {
 using namespace engine;
 namespace {
 
-struct Line {
-  std::string module;
-  TensorType output{};
-  std::int64_t trained = 0, kept = 0, bytes = 0;  // elements that are trained, elements that are not
-  double flops = 0;
-};
-
 // The module that a parameter belongs to: its path without the last name.
 std::string owner(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   return dot == std::string::npos ? std::string() : path.substr(0, dot);
 }
 
-Line& line_of(std::vector<Line>& lines, const std::string& module) {
-  const auto found = std::ranges::find(lines, module, &Line::module);
-  return found != lines.end() ? *found : lines.emplace_back(Line{module});
+ModuleSummary& line_of(std::vector<ModuleSummary>& lines, const std::string& module) {
+  const auto found = std::ranges::find(lines, module, &ModuleSummary::module);
+  return found != lines.end() ? *found : lines.emplace_back(ModuleSummary{module});
 }
 
 // The values that another module or the host reads, directly or through views.
@@ -44,13 +37,20 @@ std::vector<bool> used_elsewhere(const Graph& g) {
   return used;
 }
 
-std::vector<Line> lines_of(const Graph& g) {
-  std::vector<Line> lines;
+std::string row(const std::string& name, const std::string& output, const ModuleSummary& l) {
+  return fmt::format("{:<28} {:<24} {:>12} {:>12} {:>12.1f} {:>14.3f}\n", name, output, l.trained, l.kept,
+                     l.flops / 1e6, static_cast<double>(l.bytes) / 1e6);
+}
+
+}  // namespace
+
+std::vector<ModuleSummary> module_summaries(const Graph& g) {
+  std::vector<ModuleSummary> lines;
   const std::vector<bool> used = used_elsewhere(g);
   for (const Node& n : g.nodes()) {
     const bool outside = n.inputs.empty() || n.outputs.empty() || as<AssignOp>(n);
     if (outside || view_of(g, n) || as<DetachOp>(n)) continue;
-    Line& line = line_of(lines, n.tag.path);
+    ModuleSummary& line = line_of(lines, n.tag.path);
     if (line.bytes == 0) line.output = g.type(n.outputs[0]);
     for (ValueId v : n.outputs)
       if (used[static_cast<std::size_t>(v)]) line.output = g.type(v);
@@ -63,38 +63,40 @@ std::vector<Line> lines_of(const Graph& g) {
   return lines;
 }
 
-std::string row(const std::string& name, const std::string& output, const Line& l) {
-  return fmt::format("{:<28} {:<24} {:>12} {:>12} {:>12.1f} {:>14.3f}\n", name, output, l.trained, l.kept,
-                     l.flops / 1e6, static_cast<double>(l.bytes) / 1e6);
+ModuleSummary total(const std::vector<ModuleSummary>& modules) {
+  ModuleSummary total{"total"};
+  for (const ModuleSummary& m : modules) {
+    total.trained += m.trained;
+    total.kept += m.kept;
+    total.flops += m.flops;
+    total.bytes += m.bytes;
+  }
+  return total;
 }
 
-}  // namespace
+Graph traced_forward(const std::function<Tensor(const Tensors&)>& forward,
+                     const std::vector<TensorType>& inputs) {
+  Graph graph;
+  Trace trace(graph);
+  Tensors traced;
+  for (const TensorType& type : inputs)
+    traced.push_back(trace.input(fmt::format("input {}", traced.size()), type));
+  trace.result("output", forward(traced));
+  return graph;
+}
 
 std::string summary(const Graph& forward) {
   std::string text = fmt::format("{:<28} {:<24} {:>12} {:>12} {:>12} {:>14}\n", "module", "output", "trained",
                                  "not trained", "MFLOP", "activations MB");
-  Line total;
-  for (const Line& l : lines_of(forward)) {
-    text += row(l.module.empty() ? "(model)" : l.module, l.output.bytes() > 0 ? to_string(l.output) : "", l);
-    total.trained += l.trained;
-    total.kept += l.kept;
-    total.flops += l.flops;
-    total.bytes += l.bytes;
-  }
-  return text + row("total", "", total);
+  const std::vector<ModuleSummary> modules = module_summaries(forward);
+  for (const ModuleSummary& m : modules)
+    text += row(m.module.empty() ? "(model)" : m.module, m.output.bytes() > 0 ? to_string(m.output) : "", m);
+  return text + row("total", "", total(modules));
 }
 
 std::string summary(const std::function<Tensor(const Tensors&)>& forward,
                     const std::vector<TensorType>& inputs) {
-  Graph graph;
-  {
-    Trace trace(graph);
-    Tensors traced;
-    for (const TensorType& type : inputs)
-      traced.push_back(trace.input(fmt::format("input {}", traced.size()), type));
-    trace.result("output", forward(traced));
-  }
-  return summary(graph);
+  return summary(traced_forward(forward, inputs));
 }
 
 std::string summary(Module& model, const TensorType& input) {

@@ -5,6 +5,21 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem::nn {
+namespace {
+
+Initializer of_convolutions(const Vgg16Options& o) {
+  return o.cells > 1 ? kaiming_normal_by_outputs() : kaiming_normal();
+}
+
+LinearOptions hidden(std::int64_t in, const Vgg16Options& o, const Shape& image = {}) {
+  return {.in = in, .out = o.hidden, .init = o.cells > 1 ? normal(0.01) : kaiming_normal(), .image = image};
+}
+
+LinearOptions head(const Vgg16Options& o) {
+  return {.in = o.hidden, .out = o.classes, .init = o.cells > 1 ? normal(0.01) : Initializer()};
+}
+
+}  // namespace
 
 Vgg16::Features::Features(ModuleBase& parent, const Vgg16Options& o) : Module(parent, "features") {
   struct Group {
@@ -19,7 +34,7 @@ Vgg16::Features::Features(ModuleBase& parent, const Vgg16Options& o) : Module(pa
     for (int c = 0; c < g.convolutions; ++c, number += 2) {
       groups_.back().push_back(std::make_unique<Conv2d>(
           *this, std::to_string(number),
-          Conv2dOptions{.in = in, .out = g.width, .kernel = 3, .padding = 1, .init = kaiming_normal()}));
+          Conv2dOptions{.in = in, .out = g.width, .kernel = 3, .padding = 1, .init = of_convolutions(o)}));
       in = g.width;
     }
     ++number;
@@ -37,18 +52,23 @@ Tensor Vgg16::Features::forward(const Tensor& x) {
 
 Vgg16::Classifier::Classifier(ModuleBase& parent, const Vgg16Options& o)
     : Module(parent, "classifier"),
-      first_(*this, "0", {.in = 8 * o.width, .out = o.hidden, .init = kaiming_normal()}),
+      first_(*this, "0", hidden(8 * o.width * o.cells * o.cells, o, {o.cells, o.cells, 8 * o.width})),
       drop_first_(*this, "2", o.dropout),
-      second_(*this, "3", {.in = o.hidden, .out = o.hidden, .init = kaiming_normal()}),
+      second_(*this, "3", hidden(o.hidden, o)),
       drop_second_(*this, "5", o.dropout),
-      head_(*this, "6", {.in = o.hidden, .out = o.classes}) {}
+      head_(*this, "6", head(o)) {}
 
 Tensor Vgg16::Classifier::forward(const Tensor& x) {
   return head_(drop_second_(relu(second_(drop_first_(relu(first_(x)))))));
 }
 
-Vgg16::Vgg16(Vgg16Options options) : features_(*this, options), classifier_(*this, options) {}
+Vgg16::Vgg16(Vgg16Options options)
+    : cells_(options.cells), features_(*this, options), classifier_(*this, options) {}
 
-Tensor Vgg16::forward(const Tensor& x) { return classifier_(flatten(features_(x))); }
+Tensor Vgg16::forward(const Tensor& x) {
+  const Tensor image = features_(x);
+  const bool fits = image.size(1) == cells_ && image.size(2) == cells_;
+  return classifier_(flatten(fits ? image : adaptive_avg_pool2d(image, cells_)));
+}
 
 }  // namespace tandem::nn

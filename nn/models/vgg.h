@@ -11,12 +11,15 @@ struct Vgg16Options {
   std::int64_t width = 64;     ///< channels of the first group; the next have 2, 4, 8 and 8 times as many
   std::int64_t hidden = 4096;  ///< outputs of each of the two layers before the head
   double dropout = 0.5;
+  /// The image that the classifier sees, along each side: 1 for images of 32×32, 7 for ImageNet's 224×224.
+  /// Larger images are averaged to it. With more than 1, first weights are torchvision's.
+  std::int64_t cells = 1;
 };
 
-/// (N,32,32,channels) -> (N, classes): configuration D of Simonyan & Zisserman 2015. Thirteen 3×3
+/// (N,H,W,channels) -> (N, classes): configuration D of Simonyan & Zisserman 2015. Thirteen 3×3
 /// convolutions with relu in five groups, a max pool after each group, then linear layers
-/// 512-4096-4096-classes with dropout. Without norms it learns only from He et al.'s initial weights. Modules
-/// are named as in torchvision: features.0, features.2, …, classifier.0, .3, .6.
+/// 512·cells²-4096-4096-classes with dropout. Without norms it learns only from He et al.'s initial weights.
+/// Modules are named as in torchvision: features.0, features.2, …, classifier.0, .3, .6.
 class Vgg16 final : public Module {
  public:
   explicit Vgg16(Vgg16Options options = {});
@@ -43,6 +46,7 @@ class Vgg16 final : public Module {
     Dropout drop_second_;
     Linear head_;
   };
+  const std::int64_t cells_;
   Features features_;
   Classifier classifier_;
 };

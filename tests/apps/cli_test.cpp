@@ -286,5 +286,27 @@ TEST_F(Cli, RefusesBadPrograms) {
   expect_refused(kTandem + "sim " + file("absent.json"), {"absent.json"});
 }
 
+TEST_F(Cli, SummarizesNetworksForTheirPurposes) {
+  const auto summary = [&](const std::string& options) {
+    const Ended e = run(kTandem + "summary " + options + " --json");
+    EXPECT_EQ(0, e.status) << e.err;
+    return nlohmann::json::parse(e.out);
+  };
+  EXPECT_EQ(269'722, summary("resnet20").at("parameters"));
+  const auto resnet = summary("resnet18 --for imagenet -b 2");
+  EXPECT_EQ("imagenet", resnet.at("for"));
+  EXPECT_EQ(11'689'512, resnet.at("parameters"));
+  EXPECT_NEAR(2 * 2 * 1.82e9, resnet.at("flops").get<double>(), 0.1e9) << "1.82 G multiply-adds an image";
+  double flops = 0;
+  for (const auto& m : resnet.at("modules")) flops += m.at("flops").get<double>();
+  EXPECT_NEAR(flops, resnet.at("flops").get<double>(), 1);
+  EXPECT_GT(resnet.at("activation_bytes"), 0);
+  const Ended clicks = run(kTandem + "summary dlrm --for clicks");
+  EXPECT_NE(std::string::npos, clicks.out.find("dlrm on f32[1, 13], i32[1, 26, 1]")) << clicks.out;
+  EXPECT_NE(std::string::npos, clicks.out.find("39155841")) << clicks.out;
+  expect_refused(kTandem + "summary gpt2 --for imagenet", {"'gpt2'", "imagenet", "vit_b_16"});
+  expect_refused(kTandem + "summary gpt2 --for speech", {"speech", "clicks"});
+}
+
 }  // namespace
 }  // namespace tandem::testing

@@ -7,15 +7,19 @@
 #include <tandem/nn/models/gpt2.h>
 #include <tandem/nn/models/inception_v4.h>
 #include <tandem/nn/models/mobilenet_v3.h>
+#include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/transformer.h>
+#include <tandem/nn/models/vgg.h>
 #include <tandem/nn/models/vit.h>
 #include <tandem/nn/models/xception.h>
+#include <tandem/nn/summary.h>
 #include <tandem/ops/eager.h>
 
 #include "expect_error.h"
 
 namespace tandem::testing {
 using namespace nn;
+using namespace engine;
 namespace {
 
 std::int64_t parameters(ModuleBase& module) {
@@ -32,6 +36,8 @@ TEST(LargeNetworks, HaveTheParameterCountsOfTheOriginals) {
     DeepResNet net({.depth = depth});
     EXPECT_EQ(count, parameters(net)) << depth;
   }
+  Vgg16 vgg({.classes = 1000, .cells = 7});
+  EXPECT_EQ(138'357'544, parameters(vgg));
   Vit b16, small({.width = 640, .hidden = 2560, .heads = 10});
   EXPECT_EQ(86'567'656, parameters(b16));
   EXPECT_EQ(60'343'400, parameters(small));
@@ -77,6 +83,25 @@ TEST(LargeNetworks, GiveOneLogitPerClass) {
            .dropout = 0.1});
   vit.initialize(1);
   EXPECT_EQ((Shape{2, 7}), vit(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)).shape());
+}
+
+// The small ones, since each is drawn.
+TEST(LargeNetworks, AreMadeByNameForAPurpose) {
+  EXPECT_EQ((std::vector<std::string>{"cifar", "imagenet", "text", "clicks"}), network_purposes());
+  for (const auto& [name, purpose, scores] : {std::tuple("resnet20", "cifar", Shape{2, 10}),
+                                              {"resnet18", "imagenet", {2, 1000}},
+                                              {"mobilenet_v3_large", "imagenet", {2, 1000}},
+                                              {"transformer", "text", {2, 2}},
+                                              {"dlrm", "clicks", {2, 1}}}) {
+    const WholeNetwork net = make_network(name, purpose, 2);
+    net.module->initialize(1);
+    const Graph g = traced_forward(net.forward, net.inputs);
+    EXPECT_EQ(scores, g.type(g.nodes().back().inputs[0]).shape) << name;
+  }
+  EXPECT_EQ(10u, network_names("cifar").size());
+  EXPECT_EQ(10u, network_names("imagenet").size());
+  expect_error([] { make_network("gpt2", "imagenet", 1); }, {"'gpt2'", "imagenet", "vit_b_16"});
+  expect_error([] { make_network("gpt2", "speech", 1); }, {"'speech'", "clicks"});
 }
 
 TEST(LargeNetworks, ImageNetworksTakeTheirImagesAndSmallerOnes) {
