@@ -79,7 +79,9 @@ void print_json(const std::string& network, const std::string& purpose,
 // Without a purpose, of a network that train_cifar has.
 void summarize(const std::string& network, const std::string& purpose, std::int64_t samples, bool json) {
   const nn::WholeNetwork net = nn::make_network(network, purpose.empty() ? "cifar" : purpose, samples);
-  net.module->initialize(0);
+  StateDict zeros;  // the values do not matter
+  for (const auto& [path, p] : net.module->named_parameters()) zeros[path] = Tensor::zeros(p->tensor.type());
+  net.module->load(zeros);
   const Graph forward = nn::traced_forward(net.forward, net.inputs);
   if (json) return print_json(network, purpose.empty() ? "cifar" : purpose, nn::module_summaries(forward));
   std::vector<std::string> inputs;
