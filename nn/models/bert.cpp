@@ -1,5 +1,7 @@
 #include <tandem/nn/models/bert.h>
 
+#include <cstring>
+
 #include <fmt/format.h>
 
 #include <tandem/nn/drawn_parameter.h>
@@ -22,11 +24,23 @@ EmbeddingOptions table(std::int64_t count, std::int64_t features) {
   return {.count = count, .features = features, .init = normal(kDeviation)};
 }
 
+// Word 0 fills up short texts, and begins as zeros.
+EmbeddingOptions words_of(const BertOptions& o) {
+  EmbeddingOptions options = table(o.words, o.width);
+  options.init = [draw = options.init](const TensorType& type, Fans fans, const std::string& path,
+                                       std::uint64_t seed) {
+    Tensor t = draw(type, fans, path, seed);
+    std::memset(t.data(), 0, static_cast<std::size_t>(type.bytes() / type.shape[0]));
+    return t;
+  };
+  return options;
+}
+
 }  // namespace
 
 Bert::Embeddings::Embeddings(ModuleBase& parent, const BertOptions& o)
     : ModuleOf(parent, "embeddings"),
-      words(*this, "word_embeddings", table(o.words, o.width)),
+      words(*this, "word_embeddings", words_of(o)),
       positions(*this, "position_embeddings", table(o.positions, o.width)),
       kinds(*this, "token_type_embeddings", table(o.kinds, o.width)),
       norm(*this, "LayerNorm", norm_of(o.width)),

@@ -27,8 +27,9 @@ struct BertOutput {
 };
 
 /// The encoder of Devlin et al. 2019. Modules and first weights are those of transformers' BertModel;
-/// queries, keys and values are one layer, `attention.self.qkv`. Throws Error for sequences of more than
-/// `positions`.
+/// queries, keys and values are one layer, `attention.self.qkv`. Word 0 fills up short texts: transformers
+/// never trains its row, here it is trained where the mask does not hide it. Throws Error for sequences of
+/// more than `positions`.
 class Bert final : public ModuleOf<BertOutput(const BertInput&)> {
  public:
   explicit Bert(BertOptions options = {});

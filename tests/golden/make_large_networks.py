@@ -4,6 +4,7 @@
 Needs torch, torchvision, timm, and transformers, which the tests do not (tests/golden/golden_large_networks_test.cpp, which has the same
 formula). In evaluation mode, in f32: scores, the loss, and the norm of each parameter's gradient.
 """
+import collections
 import json
 import pathlib
 
@@ -35,9 +36,8 @@ def images(side):
     return pattern((2, side, side, 3), 1).float().permute(0, 3, 1, 2).contiguous()
 
 
-def words(count, length):
-    i = torch.arange(2 * length)
-    return (i * 7 % count).reshape(2, length)
+def words():
+    return (1 + torch.arange(18) * 7 % 49).reshape(2, 9)
 
 
 def identical(name, tensor):
@@ -50,6 +50,16 @@ def of_gpt2(name, tensor):
     is_stored_input_first = tensor.dim() == 2 and not name.startswith("wte") and not name.startswith("wpe")
     shape = tensor.shape[::-1] if is_stored_input_first else tensor.shape
     return [(name, shape, lambda t: t.T if is_stored_input_first else t)]
+
+
+def of_bert(name, tensor):
+    """Its queries, keys and values are parts of one of our layers."""
+    for part, kind in enumerate(("query", "key", "value")):
+        if f".self.{kind}." in name:
+            count = tensor.shape[0]
+            shape = torch.Size([3 * count, *tensor.shape[1:]])
+            return [(name.replace(kind, "qkv"), shape, lambda t: t[part * count:(part + 1) * count])]
+    return identical(name, tensor)
 
 
 def assign(net, rule):
@@ -67,7 +77,10 @@ def measured(net, rule, run, labels):
     scores = run(net)
     loss = F.cross_entropy(scores, labels)
     loss.backward()
-    norms = {rule(name, p)[0][0]: p.grad.double().norm().item() for name, p in net.named_parameters()}
+    squares = collections.Counter()
+    for name, p in net.named_parameters():
+        squares[rule(name, p)[0][0]] += p.grad.double().square().sum().item()
+    norms = {name: square ** 0.5 for name, square in squares.items()}
     flat = scores.detach().double().flatten()
     return {"scores": flat[:: max(1, len(flat) // 40)].tolist(), "loss": loss.item(), "norms": norms}
 
@@ -79,7 +92,17 @@ def of_images(net, side, classes):
 def gpt2():
     config = transformers.GPT2Config(vocab_size=50, n_positions=12, n_embd=24, n_layer=2, n_head=3)
     return measured(transformers.GPT2LMHeadModel(config), of_gpt2,
-                    lambda n: n(words(50, 9)).logits[:, -1], torch.tensor([1, 49]))
+                    lambda n: n(words()).logits[:, -1], torch.tensor([1, 49]))
+
+
+def bert():
+    config = transformers.BertConfig(vocab_size=50, max_position_embeddings=12, hidden_size=24, num_hidden_layers=2,
+                                     num_attention_heads=3, intermediate_size=40, num_labels=3)
+    mask = torch.ones(2, 9, dtype=torch.long)
+    mask[1, 6:] = 0
+    kinds = torch.arange(9).ge(4).long().expand(2, 9)
+    return measured(transformers.BertForSequenceClassification(config), of_bert,
+                    lambda n: n(words(), attention_mask=mask, token_type_ids=kinds).logits, torch.tensor([1, 2]))
 
 
 def main():
@@ -93,6 +116,7 @@ def main():
         "inception_v4": of_images(timm.create_model("inception_v4"), 96, 1000),
         "vit": of_images(vit, 32, 7),
         "gpt2": gpt2(),
+        "bert": bert(),
     }
     versions = {p.__name__: p.__version__.split("+")[0] for p in (torch, timm, transformers)}
     document = {"versions": {**versions, "torchvision": __import__("torchvision").__version__.split("+")[0]}, "networks": nets}
