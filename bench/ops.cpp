@@ -1,10 +1,11 @@
 // Measures single kernels: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
-// products, dropout, pooling, norms, indices. Prints one line per op: milliseconds, GFLOP/s and GB/s by its
-// own cost rule, calls of operator new per run (oneDNN makes a few for its argument table), and its
-// signature.
+// products, dropout, pooling, norms, indices, attention. Prints one line per op: milliseconds, GFLOP/s and
+// GB/s by its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table), and
+// its signature.
 #include <fmt/format.h>
 
 #include <tandem/engine.h>
+#include <tandem/ops/attention.h>
 #include <tandem/ops/epilogue.h>
 
 #include "allocations.h"
@@ -128,6 +129,20 @@ void measure_indices(const Options& options) {
 }  // namespace
 
 // Chains of operations on arrays larger than the caches, as one expression each.
+// GPT-2's heads, and BERT's at batch 4.
+void measure_attention(const Options& options) {
+  for (const auto& [samples, positions, causal] :
+       {std::tuple(1, 256, true), {1, 1024, true}, {1, 4096, true}, {4, 128, false}}) {
+    const AttentionForm form{.heads = 12, .packed = true, .causal = causal, .scale = 0.125};
+    const AttentionOp op(form);
+    Types inputs{f32({samples, positions, 3 * 768})};
+    measure(options, op, inputs);
+    const Types outputs = op.infer(inputs);
+    inputs.insert(inputs.end(), {outputs[0], outputs[1], outputs[0]});
+    measure(options, AttentionGradOp(form), inputs);
+  }
+}
+
 void measure_expressions(const Options& options) {
   using Code = PointwiseCode;
   const TensorType x = f32({16 << 20}), c = f32({64});
@@ -172,6 +187,7 @@ void measure_all(const Options& options) {
   measure_products(options);
   measure_images(options);
   measure_indices(options);
+  measure_attention(options);
 }
 
 }  // namespace tandem::bench
