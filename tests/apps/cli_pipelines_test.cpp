@@ -244,7 +244,7 @@ TEST_F(CliSchedules, ThatAreImpossibleNameTheTask) {
 TEST_F(CliSchedules, ThatAreNoneAreRefused) {
   expect_all_refuse("fifo", {"unknown schedule 'fifo'", "spectrain"});
   expect_all_refuse("fifo-async", {"unknown schedule 'fifo'"});
-  expect_all_refuse("gpipe-async", {"'gpipe-async'", "no lockstep"});
+  expect_all_refuse("gpipe-async", {"'gpipe-async'", "give 'gpipe'"});
   expect_all_refuse(file("none.json"), {"schedule", "none.json", "No such file"});
   expect_all_refuse(write("text.json", "1f1b"), {"schedule", "text.json", "JSON"});
   expect_all_refuse(write("list.json", "[1]"), {"schedule", "list.json", "object"});

@@ -248,6 +248,7 @@ TEST(Equivalence, AllFeaturesTogetherEqualOneReplicaUnderLaggedSchedules) {
     SCOPED_TRACE(kind);
     Strategy s = plain();
     s.stages = 2;
+    s.cuts = {"block2"};  // the budget chooses no others
     s.schedule = kind;
     const Outcome one = train(job, s);
     s.replicas = 2;
