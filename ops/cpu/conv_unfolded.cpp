@@ -7,7 +7,6 @@
 #include <numeric>
 #include <vector>
 
-#include <tandem/core/base/clones.h>
 #include <tandem/core/base/memory.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/sum_rows.h>
@@ -28,11 +27,6 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 // Patches are copied once and multiplied by every filter, so the copies pay if there are many filters. The
 // larger the image, the better the library fills the tiles, and the more filters it takes (conv_unfolded.h).
 bool has_many_filters(const Conv2dSize& s) { return s.out >= 32 * s.image.h * s.image.w; }
-
-TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* sums) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) sums[i] += x[i];
-}
 
 // A patch is a row of taps × channels: the pixels that one output pixel reads; padding is 0. The patches of
 // all output pixels of all samples lie one below the other.

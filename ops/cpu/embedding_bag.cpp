@@ -7,15 +7,11 @@
 #include <tandem/core/base/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/cpu/sum_rows.h>
 #include <tandem/ops/launch_operands.h>
 
 namespace tandem::engine {
 namespace {
-
-TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* y) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
-}
 
 TANDEM_CLONES void divide_row(std::int64_t n, float divisor, float* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] /= divisor;

@@ -5,19 +5,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include <tandem/core/base/clones.h>
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/cpu/sum_rows.h>
 #include <tandem/ops/index_check.h>
 
 namespace tandem::engine {
 namespace {
-
-TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* y) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
-}
 
 // Begins sums, elements begin … end−1: with the third operand, which can be the result, or with zeros.
 void begin_sums(const Launch& l, bool has_onto, std::int64_t begin, std::int64_t end) {

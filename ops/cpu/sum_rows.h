@@ -9,4 +9,7 @@ namespace tandem::engine {
 void sum_rows(const float* x, std::int64_t rows, std::int64_t columns, float* sums, int threads);
 void sum_rows(const BFloat16* x, std::int64_t rows, std::int64_t columns, BFloat16* sums, int threads);
 
+/// sums[i] += x[i] for n elements.
+void add_row(const float* x, std::int64_t n, float* sums);
+
 }  // namespace tandem::engine
