@@ -1,5 +1,5 @@
 // Measures single kernels: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
-// products, dropout, pooling, norms, indices, attention. Prints one line per op: milliseconds, GFLOP/s and
+// products, dropout, pooling, norms, indices, attention, LSTMs. Prints one line per op: milliseconds, GFLOP/s and
 // GB/s by its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table), and
 // its signature.
 #include <fmt/format.h>
@@ -128,7 +128,22 @@ void measure_indices(const Options& options) {
 
 }  // namespace
 
-// Chains of operations on arrays larger than the caches, as one expression each.
+// A layer of Residual LSTM, and one of torch.nn.LSTM, at 32 texts of 20 words; without the product of the
+// inputs, which is a matmul.
+void measure_lstms(const Options& options) {
+  const std::int64_t rows = 32, steps = 20, cells = 1024, outputs = 512;
+  for (const bool residual : {true, false}) {
+    const LstmForm form{.projected = residual, .residual = residual};
+    const std::int64_t p = residual ? outputs : cells, gates = residual ? 3 * cells + p : 4 * cells;
+    Types inputs{f32({rows, steps, gates}), f32({gates, p})};
+    if (residual)
+      inputs.insert(inputs.end(), {f32({p, cells}), f32({2, cells}), f32({p, cells}), f32({rows, steps, p})});
+    measure(options, LstmOp(form), inputs);
+    inputs.insert(inputs.end(), {f32({rows, steps, cells}), f32({rows, steps, p})});
+    measure(options, LstmGradOp(form), inputs);
+  }
+}
+
 // GPT-2's heads, and BERT's at batch 4.
 void measure_attention(const Options& options) {
   for (const auto& [samples, positions, causal] :
@@ -143,6 +158,7 @@ void measure_attention(const Options& options) {
   }
 }
 
+// Chains of operations on arrays larger than the caches, as one expression each.
 void measure_expressions(const Options& options) {
   using Code = PointwiseCode;
   const TensorType x = f32({16 << 20}), c = f32({64});
@@ -188,6 +204,7 @@ void measure_all(const Options& options) {
   measure_images(options);
   measure_indices(options);
   measure_attention(options);
+  measure_lstms(options);
 }
 
 }  // namespace tandem::bench

@@ -19,6 +19,7 @@
 #include <tandem/ops/init.h>
 #include <tandem/ops/interpolate.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/lstm.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
@@ -41,6 +42,7 @@
 #include <tandem/nn/models/mobilenet_v3.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/models/networks.h>
+#include <tandem/nn/models/residual_lstm_net.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
 #include <tandem/nn/models/transformer.h>
@@ -49,6 +51,7 @@
 #include <tandem/nn/models/xception.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/pool_layers.h>
+#include <tandem/nn/recurrent_layers.h>
 #include <tandem/nn/summary.h>
 #include <tandem/nn/weights.h>
 

@@ -62,6 +62,8 @@ constexpr Entry kKernels[] = {
     {"group_norm", make_group_norm_reference, make_group_norm_cpu},
     {"attention", make_attention_reference, make_attention_cpu},
     {"attention_grad", make_attention_grad_reference, make_attention_grad_cpu},
+    {"lstm", make_lstm_reference, make_lstm_cpu},
+    {"lstm_grad", make_lstm_grad_reference, make_lstm_grad_cpu},
     {"group_norm_grad", make_group_norm_grad_reference, make_group_norm_grad_cpu},
 };
 

@@ -13,6 +13,7 @@
 #include <tandem/nn/models/inception_v4.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/models/mobilenet_v3.h>
+#include <tandem/nn/models/residual_lstm_net.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
 #include <tandem/nn/models/transformer.h>
@@ -139,6 +140,8 @@ constexpr std::array kPurposes{
     Purpose{"text", "bert_base", bert},
     Purpose{"text", "transformer",
             [](std::int64_t n) { return of_words(std::make_unique<Transformer>(), 20, n); }},
+    Purpose{"text", "residual_lstm",
+            [](std::int64_t n) { return of_words(std::make_unique<ResidualLstmNet>(), 20, n); }},
     Purpose{"clicks", "dlrm", dlrm},
 };
 

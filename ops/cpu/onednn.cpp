@@ -122,7 +122,7 @@ PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, con
     Operand rows = a, results = c;
     const std::int64_t row_bytes = take_part(rows, 0, parts), result_bytes = take_part(results, 0, parts);
     const auto pd = find_implementation<dnnl::matmul>(
-        best_matmul(b), std::tuple(request(rows), request(b), request(bias), request(results)));
+        best_matmul(b), attributes(), std::tuple(request(rows), request(b), request(bias), request(results)));
     if (!pd) return nullptr;
     return finish(make_plan(pd,
                             {{DNNL_ARG_SRC, &rows, pd.src_desc(), false, row_bytes},
@@ -132,6 +132,35 @@ PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, con
                             parts),
                   team);
   });
+}
+
+PackedMatmul packed_matmul(const Operand& a, const Operand& b, const Operand& c, bool adds, Team team) {
+  PackedMatmul result;
+  result.product = prepare({&a, &b, &c}, team, [&]() -> PrimitivePtr {
+    dnnl::primitive_attr attr = attributes();
+    if (adds) {
+      dnnl::post_ops after;
+      after.append_sum();
+      attr.set_post_ops(after);
+    }
+    const auto pd = find_implementation<dnnl::matmul>(
+        "", attr, std::tuple(request(a), request(b, true), memory::desc(), request(c)));
+    if (!pd) return nullptr;
+    result.packed_bytes = static_cast<std::int64_t>(pd.weights_desc().get_size());
+
+    Primitive::Plan pack;
+    pack.implementation = "reorder";
+    pack.add_reorder(pack.add_view(describe(b), 0, 0), pack.add_view(pd.weights_desc(), 1, 0));
+    result.pack = finish(std::move(pack), team);
+
+    Primitive::Plan product;
+    product.implementation = pd.impl_info_str();
+    product.add_step(pd, {{DNNL_ARG_SRC, product.add_view(pd.src_desc(), 0, 0)},
+                          {DNNL_ARG_WEIGHTS, product.add_view(pd.weights_desc(), 1, 0)},
+                          {DNNL_ARG_DST, product.add_view(pd.dst_desc(), 2, 0)}});
+    return finish(std::move(product), team);
+  });
+  return result;
 }
 
 }  // namespace tandem::engine::onednn

@@ -81,6 +81,16 @@ bool has_amx();
 
 /// c = a·b (+ bias over rows). Operands: a (M,K), b (K,N), bias (1,N) if not null, c (M,N).
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team);
+
+/// Products of different a (M,K) with the same b (K,N), which is packed once for all of them. Both primitives
+/// are null if there is no implementation. They need separate workspaces.
+struct PackedMatmul {
+  PrimitivePtr pack;              ///< operands: b, and the packed b
+  PrimitivePtr product;           ///< operands: a, the packed b, c
+  std::int64_t packed_bytes = 0;  ///< of the packed b
+};
+/// c = a·b, or c = c + a·b if `adds`.
+PackedMatmul packed_matmul(const Operand& a, const Operand& b, const Operand& c, bool adds, Team team);
 /// Operands: image, weights, bias (O) if not null, output.
 PrimitivePtr convolution(const Operand& image, const Operand& weights, const Operand* bias,
                          const Operand& output, const Window& window, Team team);

@@ -21,6 +21,7 @@ int gemm(const Matrix&, const Matrix&, float*, std::int64_t, std::int64_t, std::
   return 1;
 }
 PrimitivePtr matmul(const Operand&, const Operand&, const Operand*, const Operand&, Team) { return nullptr; }
+PackedMatmul packed_matmul(const Operand&, const Operand&, const Operand&, bool, Team) { return {}; }
 PrimitivePtr convolution(const Operand&, const Operand&, const Operand*, const Operand&, const Window&,
                          Team) {
   return nullptr;

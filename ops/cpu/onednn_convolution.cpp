@@ -130,9 +130,10 @@ dnnl::convolution_forward::primitive_desc find_forward(const ConvolutionPart& p,
                                                        dnnl::algorithm algorithm, std::string_view wanted,
                                                        bool any) {
   return find_implementation<dnnl::convolution_forward>(
-      wanted, std::tuple(dnnl::prop_kind::forward_training, algorithm, request(p.image, any),
-                         request(p.weights), request(p.bias_or_null()), request(p.output, any), w.stride,
-                         w.dilation, w.padding, w.padding));
+      wanted, attributes(),
+      std::tuple(dnnl::prop_kind::forward_training, algorithm, request(p.image, any), request(p.weights),
+                 request(p.bias_or_null()), request(p.output, any), w.stride, w.dilation, w.padding,
+                 w.padding));
 }
 
 }  // namespace
@@ -167,7 +168,7 @@ PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& w
       const auto forward = find_forward(p, w, algorithm, wanted, any);
       if (!forward) return std::nullopt;
       const auto pd = find_implementation<dnnl::convolution_backward_data>(
-          wanted,
+          wanted, attributes(),
           std::tuple(algorithm, request(p.image, any), request(p.weights), request(p.output, any), w.stride,
                      w.dilation, w.padding, w.padding),
           forward);
@@ -200,7 +201,7 @@ PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_o
       const auto forward = find_forward(narrow, w, algorithm, wanted, any);
       if (!forward) return std::nullopt;
       const auto pd = find_implementation<dnnl::convolution_backward_weights>(
-          wanted,
+          wanted, attributes(),
           std::tuple(algorithm, request(p.image, any), request(p.weights), request(p.bias_or_null()),
                      request(p.output, any), w.stride, w.dilation, w.padding, w.padding),
           forward);

@@ -10,8 +10,6 @@ namespace {
 memory::data_type type_of(const Operand& operand) {
   return operand.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
-memory::desc describe(const Operand& operand) { return {operand.extents, type_of(operand), operand.strides}; }
-
 }  // namespace
 
 bool supported(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; }
@@ -26,6 +24,8 @@ dnnl::primitive_attr attributes() {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
 }
+
+memory::desc describe(const Operand& operand) { return {operand.extents, type_of(operand), operand.strides}; }
 
 memory::desc request(const Operand& operand, bool any) {
   if (!operand.repack && !any) return describe(operand);

@@ -22,8 +22,9 @@ const dnnl::engine& engine();
 /// Returns attributes that make the library take its scratchpads from the caller, which plans their memory.
 dnnl::primitive_attr attributes();
 
-/// Returns the layout to request for the operand: its layout in memory, or the library's choice if `any` or
-/// Operand::repack is set. A null operand has an empty layout.
+/// Return the operand's layout in memory, and the layout to request for it: the same, or the library's choice
+/// if `any` or Operand::repack is set. A null operand has an empty layout.
+memory::desc describe(const Operand& operand);
 memory::desc request(const Operand& operand, bool any = false);
 memory::desc request(const Operand* operand);
 
@@ -84,11 +85,10 @@ Primitive::Plan make_plan(const dnnl::primitive_desc_base& main, const std::vect
 /// descriptor, for gradients. Version 2 of the API describes an operation before it looks for implementations
 /// (and keeps pointing at that description); version 3 does both at once.
 template <class P, class... Args, class... Hint>
-typename P::primitive_desc find_implementation(std::string_view wanted, std::tuple<Args...> args,
-                                               const Hint&... hint) {
+typename P::primitive_desc find_implementation(std::string_view wanted, const dnnl::primitive_attr& attr,
+                                               std::tuple<Args...> args, const Hint&... hint) {
   return std::apply(
       [&](const auto&... a) {
-        const dnnl::primitive_attr attr = attributes();
 #if DNNL_VERSION_MAJOR >= 3
         const auto first = [&] { return typename P::primitive_desc(engine(), a..., hint..., attr, true); };
 #else

@@ -9,6 +9,7 @@
 #include <tandem/ops/index.h>
 #include <tandem/ops/interpolate.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/lstm.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
@@ -251,12 +252,28 @@ void add_attention(GoldenOps& ops) {
   ops["gelu_tanh"] = [](const Tensors& x) { return Tensors{gelu_tanh(x[0])}; };
 }
 
+// x [, lengths], weights of the inputs and of the hidden outputs, two biases [, the projection].
+void add_lstm(GoldenOps& ops) {
+  for (const bool reverse : {false, true})
+    for (const char* kind : {"", " projected", " lengths"})
+      ops[std::string("lstm") + kind + (reverse ? " reverse" : "")] = [reverse](const Tensors& x) {
+        const std::size_t first = x[1].dtype() == DType::i32 ? 2 : 1;
+        const bool projected = x.size() > first + 4;
+        return Tensors{lstm(x[0],
+                            {.input = x[first],
+                             .hidden = x[first + 1],
+                             .bias = x[first + 2] + x[first + 3],
+                             .projection = projected ? x[first + 4] : Tensor()},
+                            {.reverse = reverse, .lengths = first == 2 ? x[1] : Tensor()})};
+      };
+}
+
 }  // namespace
 
 GoldenOps golden_ops() {
   GoldenOps ops;
   for (auto* add : {add_pointwise, add_reductions_and_losses, add_norms, add_shapes, add_pooling,
-                    add_products, add_updates, add_options, add_attention})
+                    add_products, add_updates, add_options, add_attention, add_lstm})
     add(ops);
   return ops;
 }

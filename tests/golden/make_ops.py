@@ -293,12 +293,38 @@ def bag_cases():
         yield case(f"embedding_bag {mode}", bags(mode), randn(3, 4), randn(6, 4), ids)
 
 
+def lstm_cases():
+    def run(x, lengths, reverse, *weights):
+        """One direction of torch.nn.LSTM: the reverse one is the second of two."""
+        names = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"] + ["weight_hr"] * (len(weights) > 4)
+        net = torch.nn.LSTM(x.shape[2], weights[0].shape[0] // 4, batch_first=True, bidirectional=reverse,
+                            proj_size=weights[4].shape[0] if len(weights) > 4 else 0)
+        parameters = {f"{name}_l0{end}": w for name, w in zip(names, weights)
+                      for end in ([""] + ["_reverse"] * reverse)}
+        if lengths is not None:
+            x = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y = torch.func.functional_call(net, parameters, (x,))[0]
+        if lengths is not None:
+            y = torch.nn.utils.rnn.pad_packed_sequence(y, batch_first=True)[0]
+        return y.chunk(2, 2)[1] if reverse else y
+
+    for reverse in (False, True):
+        kind = " reverse" if reverse else ""
+        x, gates = randn(3, 4, 5), (randn(24, 5), randn(24, 6), randn(24), randn(24))
+        yield case("lstm" + kind, lambda x, *w, r=reverse: run(x, None, r, *w), x, *gates)
+        narrow = (randn(24, 5), randn(24, 2), randn(24), randn(24), randn(2, 6))
+        yield case("lstm projected" + kind, lambda x, *w, r=reverse: run(x, None, r, *w), x, *narrow)
+        lengths = torch.tensor([2, 4, 1], dtype=torch.int32)
+        yield case("lstm lengths" + kind, lambda x, n, *w, r=reverse: run(x, n.long(), r, *w), x, lengths, *narrow)
+
+
 def main():
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     families = (pointwise_cases, reduce_cases, loss_cases, norm_cases, shape_cases, image_cases,
-                pool_cases, product_cases, update_cases, option_cases, attention_cases, bag_cases)
+                pool_cases, product_cases, update_cases, option_cases, attention_cases, bag_cases,
+                lstm_cases)
     cases = [c for family in families for c in family()]
     document = {"torch": torch.__version__.split("+")[0], "cases": cases}
     pathlib.Path(__file__).with_name("ops.json").write_text(json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")

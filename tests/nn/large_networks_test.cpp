@@ -8,6 +8,7 @@
 #include <tandem/nn/models/inception_v4.h>
 #include <tandem/nn/models/mobilenet_v3.h>
 #include <tandem/nn/models/networks.h>
+#include <tandem/nn/models/residual_lstm_net.h>
 #include <tandem/nn/models/transformer.h>
 #include <tandem/nn/models/vgg.h>
 #include <tandem/nn/models/vit.h>
@@ -55,6 +56,8 @@ TEST(LargeNetworks, HaveTheParameterCountsOfTheOriginals) {
   EXPECT_EQ(110'106'428, parameters(heads));
   Transformer transformer({.words = 10});
   EXPECT_EQ(25'248'770, parameters(transformer) - 10 * 512) << "beside the embedding";
+  ResidualLstmNet recurrent({.words = 10});
+  EXPECT_EQ(37'794'818, parameters(recurrent) - 10 * 512) << "beside the embedding";
   Dlrm dlrm;
   EXPECT_EQ(39'155'841, parameters(dlrm));
 }
@@ -139,6 +142,14 @@ TEST(LargeNetworks, ATransformerClassifiesTexts) {
   EXPECT_EQ((Shape{2, 3}), scores.shape());
   EXPECT_NE(scores.values(), net(ids({2, 9}, 49)).values());
   expect_error([&] { net(ids({1, 13}, 50)); }, {"at most 12 positions"});
+}
+
+TEST(LargeNetworks, AResidualLstmClassifiesTexts) {
+  ResidualLstmNet net({.words = 50, .classes = 3, .width = 6, .cells = 10, .layers = 2});
+  net.initialize(1);
+  const auto scores = net(ids({2, 9}, 50));
+  EXPECT_EQ((Shape{2, 3}), scores.shape());
+  EXPECT_NE(scores.values(), net(ids({2, 9}, 49)).values());
 }
 
 // With layers that pass everything on, the result is the sum of the numbers' vector and of all products.

@@ -23,7 +23,8 @@ namespace {
 bool runs_a_library(const Op& op) {
   if (const auto* mapped = dynamic_cast<const MappedOp*>(&op)) return runs_a_library(*mapped->inner);
   if (const auto* epilogue = dynamic_cast<const EpilogueOp*>(&op)) return runs_a_library(*epilogue->product);
-  return op.name() == "matmul" || op.name().starts_with("conv2d") || op.name().starts_with("attention");
+  return op.name() == "matmul" || op.name().starts_with("conv2d") || op.name().starts_with("attention") ||
+         op.name().starts_with("lstm");
 }
 
 std::vector<std::byte> bytes_of(const Fenced& f) { return {f.data(), f.data() + f.bytes()}; }

@@ -19,8 +19,8 @@ namespace {
 
 OpCases all_cases() {
   OpCases all;
-  for (auto* family : {pointwise_cases, reduce_cases, shape_cases, attention_cases, loss_cases, random_cases, update_cases,
-                       matmul_cases, conv_cases, pool_cases, norm_cases})
+  for (auto* family : {pointwise_cases, reduce_cases, shape_cases, attention_cases, lstm_cases, loss_cases,
+                       random_cases, update_cases, matmul_cases, conv_cases, pool_cases, norm_cases})
     for (auto& c : family()) all.push_back(std::move(c));
   return all;
 }
@@ -68,6 +68,7 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
 
 // Ops that cannot be differentiated twice, and a word of the error that names the alternative.
 const std::map<std::string, std::string> kFused{{"attention", "compute attention by matmul and softmax"},
+                                                {"lstm", "compute the steps by matmul, sigmoid and tanh"},
                                                 {"group_norm", "compose the norm from mean(), variance()"}};
 
 // Ops without a derivative: their cases say why, and check that a derivative is refused.

@@ -84,6 +84,7 @@ OpCases pointwise_cases();
 OpCases reduce_cases();
 OpCases shape_cases();
 OpCases attention_cases();
+OpCases lstm_cases();
 OpCases loss_cases();
 OpCases random_cases();
 OpCases update_cases();
