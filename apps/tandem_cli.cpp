@@ -18,6 +18,7 @@
 #include "pipeline_commands.h"
 #include "pipeline_simulation.h"
 #include "reproduce.h"
+#include "weights_commands.h"
 
 namespace {
 
@@ -82,10 +83,14 @@ void summarize(const std::string& network, const std::string& purpose, std::int6
   StateDict zeros;  // the values do not matter
   for (const auto& [path, p] : net.module->named_parameters()) zeros[path] = Tensor::zeros(p->tensor.type());
   net.module->load(zeros);
-  const Graph forward = nn::traced_forward(net.forward, net.inputs);
-  if (json) return print_json(network, purpose.empty() ? "cifar" : purpose, nn::module_summaries(forward));
+  std::vector<TensorType> types;
   std::vector<std::string> inputs;
-  for (const TensorType& type : net.inputs) inputs.push_back(to_string(type));
+  for (const nn::NetworkInput& input : net.inputs) {
+    types.push_back(input.type);
+    inputs.push_back(to_string(input.type));
+  }
+  const Graph forward = nn::traced_forward(net.forward, types);
+  if (json) return print_json(network, purpose.empty() ? "cifar" : purpose, nn::module_summaries(forward));
   fmt::print("{} on {}, forward\n\n{}", network, fmt::join(inputs, ", "), nn::summary(forward));
 }
 
@@ -98,6 +103,8 @@ struct Arguments {
   apps::PipelinePlanOptions planned_pipeline;
   apps::PipelineSimulationOptions simulated_pipeline;
   apps::ReproduceOptions reproduced;
+  apps::ForwardOptions forwarded;
+  apps::ConvertOptions converted;
 };
 
 void add_commands(CLI::App& app, Arguments& a) {
@@ -143,6 +150,14 @@ void add_commands(CLI::App& app, Arguments& a) {
       ->check(CLI::IsMember(nn::network_purposes()));
   table->add_flag("--json", a.json, "print JSON");
   table->add_option("-b,--batch-size", a.samples, "number of samples")->check(CLI::Range(1, 1'000'000));
+  apps::add_forward_options(
+      *app.add_subcommand("forward",
+                          "runs a network on a batch of a file, and writes logits, loss, and gradients"),
+      a.forwarded);
+  apps::add_convert_options(
+      *app.add_subcommand("convert-weights",
+                          "rewrites weights with the names and layouts of another library"),
+      a.converted);
   auto* check = app.add_subcommand(
       "verify", "plans a Program, proves it free of races and deadlocks, and prints the bytes it needs");
   check->add_option("file", a.file, program)->required();
@@ -183,6 +198,8 @@ int main(int argc, char** argv) {
         simulate(a.file, a.batches, a.trace);
     }
     if (app.got_subcommand("summary")) summarize(a.network, a.purpose, a.samples, a.json);
+    if (app.got_subcommand("forward")) apps::forward(a.forwarded);
+    if (app.got_subcommand("convert-weights")) apps::convert_weights(a.converted);
     if (app.got_subcommand("verify")) show(a.file);
   });
 }

@@ -41,6 +41,7 @@
 #include <tandem/nn/models/inception_v4.h>
 #include <tandem/nn/models/mobilenet_v3.h>
 #include <tandem/nn/models/mlp.h>
+#include <tandem/nn/models/network_config.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/residual_lstm_net.h>
 #include <tandem/nn/models/resnet.h>
@@ -48,6 +49,7 @@
 #include <tandem/nn/models/transformer.h>
 #include <tandem/nn/models/vgg.h>
 #include <tandem/nn/models/vit.h>
+#include <tandem/nn/models/whole_networks.h>
 #include <tandem/nn/models/xception.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/pool_layers.h>

@@ -11,6 +11,7 @@
 
 #include <tandem/core/graph/tensor_impl.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/nn/file_layout.h>
 
 namespace tandem::nn {
 using namespace engine;
@@ -154,6 +155,8 @@ std::vector<std::pair<std::string, Parameter*>> ModuleBase::named_parameters() {
   });
   return result;
 }
+
+std::vector<FileLayout> ModuleBase::file_layouts() const { return {}; }
 
 std::vector<std::string> ModuleBase::torch_counters() {
   std::vector<std::string> result;

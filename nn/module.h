@@ -12,6 +12,8 @@
 
 namespace tandem::nn {
 
+struct FileLayout;  // nn/file_layout.h
+
 /// A named tensor of a module, or a buffer: a tensor that is not trained, such as a running mean. Its Tensor
 /// names a State, so the same module computes eagerly and inside a trace.
 struct Parameter {
@@ -46,6 +48,9 @@ class ModuleBase {
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
   /// Returns the paths of PyTorch's batch counters, which only PyTorch's files have; Tandem keeps none.
   std::vector<std::string> torch_counters();
+  /// Returns how the files of other libraries hold this module's weights. Only the module that is loaded or
+  /// saved is asked, not its children.
+  virtual std::vector<FileLayout> file_layouts() const;
   /// Returns copies of all parameters and buffers by path. Throws Error before `initialize` or `load`.
   StateDict state();
   /// Copies values in; takes paths from the root, too, as a TrainStep's state has them. Throws Error, and

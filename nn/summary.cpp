@@ -74,14 +74,15 @@ ModuleSummary total(const std::vector<ModuleSummary>& modules) {
   return total;
 }
 
-Graph traced_forward(const std::function<Tensor(const Tensors&)>& forward,
+Graph traced_forward(const std::function<Tensors(const Tensors&)>& forward,
                      const std::vector<TensorType>& inputs) {
   Graph graph;
   Trace trace(graph);
   Tensors traced;
   for (const TensorType& type : inputs)
     traced.push_back(trace.input(fmt::format("input {}", traced.size()), type));
-  trace.result("output", forward(traced));
+  const Tensors outputs = forward(traced);
+  for (std::size_t i = 0; i < outputs.size(); ++i) trace.result(fmt::format("output {}", i), outputs[i]);
   return graph;
 }
 
@@ -96,7 +97,7 @@ std::string summary(const Graph& forward) {
 
 std::string summary(const std::function<Tensor(const Tensors&)>& forward,
                     const std::vector<TensorType>& inputs) {
-  return summary(traced_forward(forward, inputs));
+  return summary(traced_forward([&](const Tensors& in) { return Tensors{forward(in)}; }, inputs));
 }
 
 std::string summary(Module& model, const TensorType& input) {

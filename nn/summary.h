@@ -22,7 +22,7 @@ struct ModuleSummary {
 std::vector<ModuleSummary> module_summaries(const engine::Graph& forward);
 ModuleSummary total(const std::vector<ModuleSummary>& modules);
 /// Returns the graph of a forward with inputs of these types.
-engine::Graph traced_forward(const std::function<Tensor(const Tensors& inputs)>& forward,
+engine::Graph traced_forward(const std::function<Tensors(const Tensors& inputs)>& forward,
                              const std::vector<TensorType>& inputs);
 
 /// Returns a table of a model in its current mode (training or evaluation) on an input of this type. Each

@@ -1,5 +1,7 @@
 #include <tandem/nn/weights.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -29,22 +31,85 @@ Tensor converted(const Tensor& from, DType dtype) {
   return to;
 }
 
-WeightsReport compare(ModuleBase& module, const SafetensorsFile& file, bool convert) {
+// A file read as a layout has it.
+struct Reading {
+  FileLayout layout;
+  std::map<std::string, StoredTensor> stored;  // by name
+  std::map<std::string, std::string> names;    // of stored tensors that fit: their names in the file
   WeightsReport report;
-  std::set<std::string> known;
-  for (const std::string& path : module.torch_counters()) known.insert(path);
-  for (const auto& [path, p] : module.named_parameters()) {
-    known.insert(path);
-    const auto found = file.tensors().find(path);
-    if (found == file.tensors().end())
-      report.missing.push_back(path);
-    else if (const TensorType wanted = torch_type(*p); !fits(found->second.type, wanted, convert))
-      report.mismatched.push_back(
-          fmt::format("{}: {}, the model's {}", path, to_string(found->second.type), to_string(wanted)));
+
+  std::size_t problems() const {
+    return report.missing.size() + report.unexpected.size() + report.mismatched.size();
   }
-  for (const auto& [name, entry] : file.tensors())
-    if (!known.contains(name)) report.unexpected.push_back(shown(name));
-  return report;
+};
+
+// A name without what differs between files of one library.
+std::string plain_name(const FileLayout& layout, std::string name) {
+  if (!layout.prefix.empty() && name.starts_with(layout.prefix)) name.erase(0, layout.prefix.size());
+  for (const auto& [old, now] : layout.old_endings)
+    if (name.ends_with(old)) name.replace(name.size() - old.size(), old.size(), now);
+  return name;
+}
+
+Reading read_as(FileLayout layout, ModuleBase& module, const SafetensorsFile& file, bool convert) {
+  std::map<std::string, StoredTensor> stored_here = stored_tensors(module, layout);
+  Reading reading{std::move(layout), std::move(stored_here), {}, {}};
+  WeightsReport& report = reading.report;
+  std::map<std::string, std::string> given;  // plain names, and names in the file
+  for (const auto& [name, entry] : file.tensors()) given.emplace(plain_name(reading.layout, name), name);
+  for (const auto& [name, stored] : reading.stored) {
+    const auto found = given.find(plain_name(reading.layout, name));
+    if (found == given.end()) {
+      report.missing.push_back(name);
+      continue;
+    }
+    const TensorType& type = file.tensors().at(found->second).type;
+    if (fits(type, stored.type, convert))
+      reading.names.emplace(name, found->second);
+    else
+      report.mismatched.push_back(
+          fmt::format("{}: {}, the model's {}", found->second, to_string(type), to_string(stored.type)));
+    given.erase(found);
+  }
+  for (const std::string& path : module.torch_counters()) given.erase(path);
+  std::vector<std::string> stars;
+  for (const auto& [plain, name] : given) {
+    const bool known =
+        std::ranges::any_of(reading.layout.ignored,
+                            [&](const auto& p) { return matches(p, plain, stars); }) ||
+        std::ranges::any_of(reading.layout.tied, [&](const auto& tie) { return tie.first == plain; });
+    if (!known) report.unexpected.push_back(shown(name));
+  }
+  std::ranges::sort(report.unexpected);
+  report.library = reading.layout.library;
+  return reading;
+}
+
+// The reading with the fewest differences; the model's own names come first.
+Reading best_reading(ModuleBase& module, const SafetensorsFile& file, bool convert) {
+  Reading best = read_as({}, module, file, convert);
+  for (FileLayout& layout : module.file_layouts()) {
+    if (best.problems() == 0) break;
+    Reading other = read_as(std::move(layout), module, file, convert);
+    if (other.problems() < best.problems()) best = std::move(other);
+  }
+  return best;
+}
+
+// Throws Error if the file has another tensor in the place of one that repeats a parameter.
+void check_ties(const Reading& reading, const SafetensorsFile& file) {
+  for (const auto& [repeats, name] : reading.layout.tied) {
+    if (!file.tensors().contains(repeats)) continue;
+    const auto found = std::ranges::find_if(reading.names, [&, plain = name](const auto& n) {
+      return plain_name(reading.layout, n.first) == plain;
+    });
+    if (found == reading.names.end()) continue;
+    const Tensor a = file.read(repeats), b = file.read(found->second);
+    if (a.type() != b.type() ||
+        !std::equal(a.as<std::byte>(), a.as<std::byte>() + a.type().bytes(), b.as<std::byte>()))
+      throw Error(fmt::format("'{}': '{}' differs from '{}'; this model has one parameter for both",
+                              file.path(), repeats, found->second));
+  }
 }
 
 // Limits the list: a bad file can have a hundred thousand unexpected names.
@@ -71,29 +136,37 @@ struct Weights {
 
 Weights read(ModuleBase& module, const std::string& file, const LoadOptions& options) {
   const SafetensorsFile weights(file);
-  WeightsReport report = compare(module, weights, options.convert);
-  const std::string problems = listed(report);
+  Reading reading = best_reading(module, weights, options.convert);
+  const std::string problems = listed(reading.report);
   if (!problems.empty() && !options.partial)
-    throw Error(fmt::format("'{}' does not fit the model:{}", file, problems));
+    throw WeightsMismatch(fmt::format("'{}' does not fit the model ({} of its {} tensors do):{}", file,
+                                      reading.names.size(), reading.stored.size(), problems));
+  check_ties(reading, weights);
+  StateDict given;
+  std::set<std::string> incomplete;
+  for (const auto& [name, stored] : reading.stored) {
+    const auto found = reading.names.find(name);
+    if (found == reading.names.end())
+      for (const StoredTensor::Piece& p : stored.pieces) incomplete.insert(p.path);
+    else
+      from_file(stored, converted(weights.read(found->second), stored.pieces[0].parameter.tensor.dtype()),
+                given);
+  }
   StateDict state;
-  bool any = false;
-  for (const auto& [name, p] : module.named_parameters()) {
-    const auto found = weights.tensors().find(name);
-    if (found != weights.tensors().end() && fits(found->second.type, torch_type(*p), options.convert)) {
-      state.emplace(name, from_torch(*p, converted(weights.read(name), p->tensor.dtype())));
-      any = true;
-    } else if (!p->tensor.impl()->state.empty()) {
-      state.emplace(name, p->tensor);
-    } else {
+  for (const auto& [path, p] : module.named_parameters()) {
+    if (!incomplete.contains(path))
+      state.emplace(path, from_torch(*p, given.at(path)));
+    else if (!p->tensor.impl()->state.empty())
+      state.emplace(path, p->tensor);
+    else
       throw Error(fmt::format(
           "'{}' lacks '{}', and the model has no contents for it: initialize() it before a partial "
           "load",
-          file, name));
-    }
+          file, path));
   }
-  if (!any && !state.empty())
-    throw Error(fmt::format("'{}' has nothing that fits the model:{}", file, problems));
-  return {std::move(state), std::move(report)};
+  if (incomplete.size() == state.size() && !state.empty())
+    throw WeightsMismatch(fmt::format("'{}' has nothing that fits the model:{}", file, problems));
+  return {std::move(state), std::move(reading.report)};
 }
 
 }  // namespace
@@ -108,9 +181,13 @@ StateDict read_weights(ModuleBase& module, const std::string& file, const LoadOp
   return read(module, file, options).state;
 }
 
-void save_weights(ModuleBase& module, const std::string& file) {
+std::size_t fitting_tensors(ModuleBase& module, const SafetensorsFile& file) {
+  return best_reading(module, file, true).names.size();
+}
+
+void save_weights(ModuleBase& module, const std::string& file, const std::string& library) {
   const auto state = module.state();
-  const auto tensors = torch_sources(module, state, 0);
+  const auto tensors = torch_sources(module, state, 0, 0, 1, file_layout(module, library));
   replace_durably(Files::system(), file, [&](const Sink& sink) { write_safetensors(tensors, sink); });
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/nn/drawn_parameter.h>
+#include <tandem/nn/file_layout.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
@@ -34,6 +35,16 @@ EmbeddingOptions words_of(const BertOptions& o) {
     return t;
   };
   return options;
+}
+
+// `ours` is the path of the Bert in the model.
+FileLayout transformers_layout(const std::string& ours) {
+  const std::string self = ours + "encoder.layer.*.attention.self.";
+  return {.library = "huggingface",
+          .rules = three_layers(self + "qkv.*", self + "query.*", self + "key.*", self + "value.*"),
+          .prefix = "bert.",
+          .old_endings = {{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}},
+          .ignored = {"embeddings.position_ids"}};
 }
 
 }  // namespace
@@ -143,5 +154,14 @@ BertClassifier::BertClassifier(std::int64_t classes, BertOptions o)
       dropout_(*this, "dropout", o.dropout),
       classifier_(*this, "classifier", layer(o.width, classes)) {}
 Tensor BertClassifier::forward(const BertInput& input) { return classifier_(dropout_(bert_(input).sample)); }
+
+std::vector<FileLayout> Bert::file_layouts() const { return {transformers_layout("")}; }
+std::vector<FileLayout> BertClassifier::file_layouts() const { return {transformers_layout("bert.")}; }
+std::vector<FileLayout> BertForPretraining::file_layouts() const {
+  FileLayout layout = transformers_layout("bert.");
+  layout.tied = {{"cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"},
+                 {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+  return {layout};
+}
 
 }  // namespace tandem::nn

@@ -35,6 +35,7 @@ class Bert final : public ModuleOf<BertOutput(const BertInput&)> {
   explicit Bert(BertOptions options = {});
   Bert(ModuleBase& parent, const std::string& name, BertOptions options);
   BertOutput forward(const BertInput& input) override;
+  std::vector<FileLayout> file_layouts() const override;
   /// The matrix that embeds words.
   const Tensor& words() const { return embeddings_.words.weight; }
   const BertOptions& options() const { return options_; }
@@ -107,6 +108,7 @@ class BertForPretraining final : public ModuleOf<BertScores(const BertInput&)> {
  public:
   explicit BertForPretraining(BertOptions options = {});
   BertScores forward(const BertInput& input) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   struct Transform final : nn::Module {
@@ -137,6 +139,7 @@ class BertClassifier final : public ModuleOf<Tensor(const BertInput&)> {
  public:
   explicit BertClassifier(std::int64_t classes, BertOptions options = {});
   Tensor forward(const BertInput& input) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   Bert bert_;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/nn/file_layout.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/reduce.h>
@@ -135,5 +136,7 @@ Tensor DeepResNet::forward(const Tensor& x) {
   for (auto& stage : stages_) h = (*stage)(h);
   return (*fc_)(mean(h, {1, 2}));
 }
+
+std::vector<FileLayout> DeepResNet::file_layouts() const { return {{.library = "torchvision"}}; }
 
 }  // namespace tandem::nn

@@ -20,6 +20,7 @@ class DeepResNet final : public Module {
  public:
   explicit DeepResNet(DeepResNetOptions options = {});
   Tensor forward(const Tensor& x) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   /// What leads past a block: the input, or a 1×1 convolution of it where the shape changes.

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/nn/file_layout.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/attention.h>
 #include <tandem/ops/index.h>
@@ -81,6 +82,24 @@ Tensor Gpt2::forward(const Tensor& ids) {
   Tensor h = drop_(wte_(ids) + wpe_(place));
   for (Block& block : h_) h = block(h);
   return linear(ln_f_(h), wte_.weight);
+}
+
+std::vector<FileLayout> Gpt2::file_layouts() const {
+  FileLayout transformers{.library = "huggingface",
+                          .rules = {{"wte.weight", "transformer.wte.weight"},
+                                    {"wpe.weight", "transformer.wpe.weight"},
+                                    {"h.*.ln_*.*", "transformer.h.*.ln_*.*"},
+                                    {"h.*.attn.*.bias", "transformer.h.*.attn.*.bias"},
+                                    {"h.*.mlp.*.bias", "transformer.h.*.mlp.*.bias"},
+                                    {"ln_f.*", "transformer.ln_f.*"}},
+                          .prefix = "transformer.",
+                          .ignored = {"h.*.attn.bias", "h.*.attn.masked_bias"},  // the causal mask
+                          .tied = {{"lm_head.weight", "wte.weight"}}};
+  for (const char* part : {"attn", "mlp"})
+    transformers.rules.push_back({.ours = fmt::format("h.*.{}.*.weight", part),
+                                  .theirs = fmt::format("transformer.h.*.{}.*.weight", part),
+                                  .input_first = true});
+  return {transformers};
 }
 
 }  // namespace tandem::nn

@@ -18,6 +18,7 @@ class Gpt2 final : public Module {
  public:
   explicit Gpt2(Gpt2Options options = {});
   Tensor forward(const Tensor& ids) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   class Attention final : public Module {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/nn/file_layout.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/reduce.h>
@@ -226,5 +227,7 @@ InceptionV4::InceptionV4(InceptionV4Options o)
       last_linear_(*this, "last_linear", {.in = add_features(features_, o), .out = o.classes}) {}
 
 Tensor InceptionV4::forward(const Tensor& x) { return last_linear_(mean(features_(x), {1, 2})); }
+
+std::vector<FileLayout> InceptionV4::file_layouts() const { return {{.library = "timm"}}; }
 
 }  // namespace tandem::nn

@@ -20,6 +20,7 @@ class InceptionV4 final : public Module {
  public:
   explicit InceptionV4(InceptionV4Options options = {});
   Tensor forward(const Tensor& x) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   Sequential features_;

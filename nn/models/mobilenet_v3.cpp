@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include <tandem/nn/file_layout.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -111,5 +112,7 @@ MobileNetV3::MobileNetV3(MobileNetV3Options o)
 }
 
 Tensor MobileNetV3::forward(const Tensor& x) { return classifier_(mean(features_(x), {1, 2})); }
+
+std::vector<FileLayout> MobileNetV3::file_layouts() const { return {{.library = "torchvision"}}; }
 
 }  // namespace tandem::nn

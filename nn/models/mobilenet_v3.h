@@ -20,6 +20,7 @@ class MobileNetV3 final : public Module {
  public:
   explicit MobileNetV3(MobileNetV3Options options = {});
   Tensor forward(const Tensor& x) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   Sequential features_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/nn/file_layout.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
@@ -102,6 +103,30 @@ Tensor Transformer::forward(const Tensor& ids) {
   Tensor y = x;
   for (DecoderLayer& layer : decoder_) y = layer(y, memory);
   return head_(mean(decoder_norm_(y), {1}));
+}
+
+// The blocks of a torch.nn.Transformer called `transformer`, beside an embedding and a head.
+std::vector<FileLayout> Transformer::file_layouts() const {
+  FileLayout torch{.library = "torch", .rules = {}, .prefix = "transformer."};
+  for (const char* coder : {"encoder", "decoder"}) {
+    const std::string ours = fmt::format("{}.*.", coder),
+                      theirs = fmt::format("transformer.{}.layers.*.", coder);
+    for (LayoutRule& rule :
+         LayoutRules{{ours + "self_attn.*", theirs + "self_attn.*"},
+                     {ours + "*_attn.out_proj.*", theirs + "*_attn.out_proj.*"},
+                     {ours + "feed_forward.*.*", theirs + "*.*"},
+                     {ours + "norm*.*", theirs + "norm*.*"},
+                     {fmt::format("{}_norm.*", coder), fmt::format("transformer.{}.norm.*", coder)}})
+      torch.rules.push_back(std::move(rule));
+  }
+  for (int part = 0; part < 3; ++part)
+    for (const char* kind : {"weight", "bias"})
+      torch.rules.push_back(
+          {.ours = fmt::format("decoder.*.multihead_attn.{}.{}", "qkv"[part], kind),
+           .theirs = fmt::format("transformer.decoder.layers.*.multihead_attn.in_proj_{}", kind),
+           .their_part = part,
+           .their_parts = 3});
+  return {torch};
 }
 
 }  // namespace tandem::nn

@@ -21,6 +21,7 @@ class Transformer final : public Module {
  public:
   explicit Transformer(TransformerOptions options = {});
   Tensor forward(const Tensor& ids) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   /// Two layers with relu between them.

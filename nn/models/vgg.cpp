@@ -1,5 +1,6 @@
 #include <tandem/nn/models/vgg.h>
 
+#include <tandem/nn/file_layout.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/shape.h>
@@ -70,5 +71,7 @@ Tensor Vgg16::forward(const Tensor& x) {
   const bool fits = image.size(1) == cells_ && image.size(2) == cells_;
   return classifier_(flatten(fits ? image : adaptive_avg_pool2d(image, cells_)));
 }
+
+std::vector<FileLayout> Vgg16::file_layouts() const { return {{.library = "torchvision"}}; }
 
 }  // namespace tandem::nn

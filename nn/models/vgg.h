@@ -24,6 +24,7 @@ class Vgg16 final : public Module {
  public:
   explicit Vgg16(Vgg16Options options = {});
   Tensor forward(const Tensor& x) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   class Features final : public Module {

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <tandem/nn/drawn_parameter.h>
+#include <tandem/nn/file_layout.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
 namespace tandem::nn {
 namespace {
-
-constexpr double kEpsilon = 1e-6;  // of all norms
 
 VitOptions checked(VitOptions o) {
   if (o.patch < 1 || o.image % o.patch != 0)
@@ -37,11 +36,11 @@ Tensor Vit::Mlp::forward(const Tensor& x) { return drop_second_(second_(drop_fir
 
 Vit::Block::Block(ModuleBase& parent, const std::string& name, const VitOptions& o)
     : Module(parent, name),
-      ln_1_(*this, "ln_1", {.features = o.width, .eps = kEpsilon}),
+      ln_1_(*this, "ln_1", {.features = o.width, .eps = o.epsilon}),
       self_attention_(*this, "self_attention",
                       {.features = o.width, .heads = o.heads, .dropout = o.attention_dropout}),
       dropout_(*this, "dropout", o.dropout),
-      ln_2_(*this, "ln_2", {.features = o.width, .eps = kEpsilon}),
+      ln_2_(*this, "ln_2", {.features = o.width, .eps = o.epsilon}),
       mlp_(*this, o) {}
 
 Tensor Vit::Block::forward(const Tensor& x) {
@@ -66,7 +65,7 @@ Vit::Encoder::Encoder(ModuleBase& parent, const VitOptions& o)
           "pos_embedding", {1, (o.image / o.patch) * (o.image / o.patch) + 1, o.width}, {}, normal(0.02)))),
       dropout_(*this, "dropout", o.dropout),
       layers_(*this, o),
-      ln_(*this, "ln", {.features = o.width, .eps = kEpsilon}) {}
+      ln_(*this, "ln", {.features = o.width, .eps = o.epsilon}) {}
 
 Tensor Vit::Encoder::forward(const Tensor& x) { return ln_(layers_(dropout_(x + pos_embedding_))); }
 
@@ -94,6 +93,39 @@ Tensor Vit::forward(const Tensor& x) {
                token = broadcast_to(class_token_, {samples, 1, o.width});
   const Tensor encoded = encoder_(concat({token, tokens}, 1));
   return heads_(reshape(slice(encoded, 1, 0, 1), {samples, o.width}));
+}
+
+std::vector<FileLayout> Vit::file_layouts() const {
+  const std::string block = "encoder.layers.encoder_layer_*.";
+  const FileLayout timm{.library = "timm",
+                        .rules = {{"class_token", "cls_token"},
+                                  {"encoder.pos_embedding", "pos_embed"},
+                                  {"conv_proj.*", "patch_embed.proj.*"},
+                                  {block + "ln_*.*", "blocks.*.norm*.*"},
+                                  {block + "self_attention.in_proj_*", "blocks.*.attn.qkv.*"},
+                                  {block + "self_attention.out_proj.*", "blocks.*.attn.proj.*"},
+                                  {block + "mlp.0.*", "blocks.*.mlp.fc1.*"},
+                                  {block + "mlp.3.*", "blocks.*.mlp.fc2.*"},
+                                  {"encoder.ln.*", "norm.*"},
+                                  {"heads.head.*", "head.*"}}};
+  const std::string layer = "vit.encoder.layer.*.";
+  FileLayout transformers{.library = "huggingface",
+                          .rules = {{"class_token", "vit.embeddings.cls_token"},
+                                    {"encoder.pos_embedding", "vit.embeddings.position_embeddings"},
+                                    {"conv_proj.*", "vit.embeddings.patch_embeddings.projection.*"},
+                                    {block + "ln_1.*", layer + "layernorm_before.*"},
+                                    {block + "ln_2.*", layer + "layernorm_after.*"},
+                                    {block + "self_attention.out_proj.*", layer + "attention.output.dense.*"},
+                                    {block + "mlp.0.*", layer + "intermediate.dense.*"},
+                                    {block + "mlp.3.*", layer + "output.dense.*"},
+                                    {"encoder.ln.*", "vit.layernorm.*"},
+                                    {"heads.head.*", "classifier.*"}},
+                          .prefix = "vit."};
+  const std::string attention = layer + "attention.attention.";
+  for (LayoutRule& rule : three_layers(block + "self_attention.in_proj_*", attention + "query.*",
+                                       attention + "key.*", attention + "value.*"))
+    transformers.rules.push_back(std::move(rule));
+  return {{.library = "torchvision"}, timm, transformers};
 }
 
 }  // namespace tandem::nn

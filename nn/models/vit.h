@@ -12,6 +12,7 @@ struct VitOptions {
   std::int64_t width = 768, hidden = 3072;  ///< features of a position, and between the layers of an MLP
   int depth = 12, heads = 12;
   double dropout = 0, attention_dropout = 0;
+  double epsilon = 1e-6;  ///< of the norms
 };
 
 /// (N,image,image,channels) -> (N, classes): the Vision Transformer of Dosovitskiy et al. 2021. Each patch of
@@ -21,6 +22,7 @@ class Vit final : public Module {
  public:
   explicit Vit(VitOptions options = {});
   Tensor forward(const Tensor& x) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   class Mlp final : public Module {

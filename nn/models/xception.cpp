@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/nn/file_layout.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -90,5 +91,7 @@ Tensor Xception::forward(const Tensor& x) {
   h = relu(bn4_(conv4_(relu(bn3_(conv3_(h))))));
   return fc_(mean(h, {1, 2}));
 }
+
+std::vector<FileLayout> Xception::file_layouts() const { return {{.library = "timm"}}; }
 
 }  // namespace tandem::nn

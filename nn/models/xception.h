@@ -21,6 +21,7 @@ class Xception final : public Module {
  public:
   explicit Xception(XceptionOptions options = {});
   Tensor forward(const Tensor& x) override;
+  std::vector<FileLayout> file_layouts() const override;
 
  private:
   /// A depthwise convolution (`conv1`), then a 1×1 convolution (`pointwise`).

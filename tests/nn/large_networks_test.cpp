@@ -12,6 +12,7 @@
 #include <tandem/nn/models/transformer.h>
 #include <tandem/nn/models/vgg.h>
 #include <tandem/nn/models/vit.h>
+#include <tandem/nn/models/whole_networks.h>
 #include <tandem/nn/models/xception.h>
 #include <tandem/nn/summary.h>
 #include <tandem/ops/eager.h>
@@ -95,10 +96,13 @@ TEST(LargeNetworks, AreMadeByNameForAPurpose) {
                                               {"resnet18", "imagenet", {2, 1000}},
                                               {"mobilenet_v3_large", "imagenet", {2, 1000}},
                                               {"transformer", "text", {2, 2}},
+                                              {"residual_lstm", "text", {2, 2}},
                                               {"dlrm", "clicks", {2, 1}}}) {
     const WholeNetwork net = make_network(name, purpose, 2);
     net.module->initialize(1);
-    const Graph g = traced_forward(net.forward, net.inputs);
+    std::vector<TensorType> types;
+    for (const NetworkInput& input : net.inputs) types.push_back(input.type);
+    const Graph g = traced_forward(net.forward, types);
     EXPECT_EQ(scores, g.type(g.nodes().back().inputs[0]).shape) << name;
   }
   EXPECT_EQ(10u, network_names("cifar").size());

@@ -1,0 +1,209 @@
+#include "weights_commands.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/base/json_input.h>
+#include <tandem/engine.h>
+#include <tandem/nn/models/whole_networks.h>
+#include <tandem/nn/safetensors.h>
+#include <tandem/nn/torch_layout.h>
+#include <tandem/nn/weights.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+
+#include "log.h"
+#include "output_file.h"
+
+namespace tandem::apps {
+using namespace engine;
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Loaded {
+  nn::WholeNetwork network;
+  nn::FileLayout layout;  // of the file
+};
+
+// The network and purpose of which the file has most tensors, if it has more than half of its own there.
+std::optional<std::string> likeliest(const std::string& file, const std::string& purpose,
+                                     const std::string& than) {
+  const nn::SafetensorsFile weights(file);
+  std::optional<std::string> best;
+  std::size_t most = weights.tensors().size() / 2;  // of tensors that fit
+  for (const std::string& p : nn::network_purposes())
+    for (const std::string& name : nn::network_names(p)) {
+      if (p == purpose && name == than) continue;
+      const nn::WholeNetwork network = nn::make_network(name, p, 1);
+      if (const std::size_t fits = nn::fitting_tensors(*network.module, weights); fits > most) {
+        most = fits;
+        best = fmt::format("{} --for {}", name, p);
+      }
+    }
+  return best;
+}
+
+Loaded load(const NetworkWeights& o, std::int64_t samples) {
+  const std::string purpose = o.purpose.empty() ? nn::purpose_of(o.network) : o.purpose;
+  std::string file = o.weights;
+  std::optional<JsonInput> config;
+  if (fs::is_directory(o.weights)) {
+    file = (fs::path(o.weights) / "model.safetensors").string();
+    if (const fs::path json = fs::path(o.weights) / "config.json"; fs::exists(json))
+      config = JsonInput::parse(json.string(), read_text("config", json.string()));
+  }
+  Loaded loaded{nn::make_network(o.network, purpose, samples, config), {}};
+  try {
+    loaded.layout =
+        nn::file_layout(*loaded.network.module, nn::load_weights(*loaded.network.module, file).library);
+  } catch (const nn::WeightsMismatch& e) {
+    const std::string sizes =
+        config ? fmt::format("\nThe sizes are those of '{}'.", (fs::path(o.weights) / "config.json").string())
+               : "";
+    const auto other = likeliest(file, purpose, o.network);
+    throw Error(fmt::format("{}{}{}", e.what(), sizes,
+                            other ? fmt::format("\nThe file fits this network better: {}", *other) : ""));
+  }
+  loaded.network.module->eval();
+  return loaded;
+}
+
+// A Tensor as the network takes it: images with their channels last, integers and truth values of its dtype.
+Tensor as_input(const nn::NetworkInput& input, Tensor given) {
+  if (input.name == "images" && given.type().rank() == 4) given = transpose(given, {0, 2, 3, 1});
+  const DType dtype = input.type.dtype;
+  if (given.dtype() == DType::f64 && dtype == DType::f32) given = cast(given, DType::f32);
+  if (!is_floating(given.dtype()) && !is_floating(dtype))
+    given = dtype == DType::b8 ? not_equal(given, 0) : cast(given, dtype);
+  if (given.type().rank() + 1 == input.type.rank() && input.type.shape.back() == 1) {  // (N) for (N,1)
+    Shape shape = given.shape();
+    shape.push_back(1);
+    given = reshape(given, shape);
+  }
+  if (given.dtype() != dtype || given.type().rank() != input.type.rank())
+    throw Error(fmt::format("'{}' must be {} with {} axes, not {}", input.name, name_of(dtype),
+                            input.type.rank(), to_string(given.type())));
+  return given;
+}
+
+// The named Tensors of the batch; undefined if an optional one is absent.
+Tensors taken(StateDict& batch, const std::vector<nn::NetworkInput>& wanted, const std::string& file) {
+  Tensors tensors;
+  for (const nn::NetworkInput& input : wanted) {
+    const auto found = batch.find(input.name);
+    if (found == batch.end()) {
+      if (!input.optional) throw Error(fmt::format("'{}' has no '{}'", file, input.name));
+      tensors.emplace_back();
+      continue;
+    }
+    try {
+      tensors.push_back(as_input(input, found->second));
+    } catch (const Error& e) {
+      throw Error(fmt::format("'{}': {}", file, e.what()));
+    }
+    batch.erase(found);
+  }
+  return tensors;
+}
+
+void require_names(const StateDict& left, const nn::WholeNetwork& network, const ForwardOptions& o) {
+  if (left.empty()) return;
+  std::vector<std::string> known;
+  for (const auto* list : {&network.inputs, &network.labels})
+    for (const nn::NetworkInput& input : *list) known.push_back(input.name);
+  throw Error(fmt::format("'{}' has '{}', which {} does not take; it takes {}", o.batch, left.begin()->first,
+                          o.network, fmt::join(known, ", ")));
+}
+
+void add_network(CLI::App& command, NetworkWeights& o) {
+  command.add_option("network", o.network, "a network of tandem summary")->required();
+  command.add_option("--for", o.purpose, "what it is trained on, if there are several networks of that name")
+      ->check(CLI::IsMember(nn::network_purposes()));
+}
+
+}  // namespace
+
+void add_forward_options(CLI::App& command, ForwardOptions& o) {
+  add_network(command, o);
+  command
+      .add_option("--weights", o.weights,
+                  "safetensors file, or a directory with model.safetensors; its config.json gives the sizes")
+      ->required();
+  command
+      .add_option("--batch", o.batch,
+                  "safetensors file with images (N,C,H,W), or input_ids, attention_mask and token_type_ids,\n"
+                  "or dense and categories; and labels, for the loss")
+      ->required();
+  command
+      .add_option("--output", o.output, "write logits, and with labels the loss, to this safetensors file")
+      ->required();
+  command.add_flag("--gradients", o.gradients,
+                   "also write grad.NAME for each parameter, named and stored as in the weights");
+}
+
+void forward(const ForwardOptions& o) {
+  require_writable("--output", o.output);
+  StateDict batch = nn::SafetensorsFile(o.batch).read_all();
+  Loaded loaded = load(o, 1);
+  const nn::WholeNetwork& network = loaded.network;
+  const bool has_labels = batch.contains(network.labels[0].name);
+  if (o.gradients && !has_labels)
+    throw Error(
+        fmt::format("--gradients are those of the loss: '{}' has no '{}'", o.batch, network.labels[0].name));
+  const Tensors inputs = taken(batch, network.inputs, o.batch),
+                labels = has_labels ? taken(batch, network.labels, o.batch) : Tensors{};
+  require_names(batch, network, o);
+
+  StateDict results;
+  const Tensors outputs = network.forward(inputs);
+  for (std::size_t i = 0; i < outputs.size(); ++i) results[network.outputs[i]] = detach(outputs[i]);
+  if (has_labels) {
+    const Tensor loss = network.loss(outputs, labels);
+    results["loss"] = detach(loss);
+    fmt::print("loss {:.8g}\n", loss.item());
+    if (o.gradients) {
+      loss.backward();
+      for (const auto& [name, stored] : nn::stored_tensors(*network.module, loaded.layout)) {
+        if (stored.pieces[0].parameter.buffer) continue;
+        results["grad." + name] = nn::to_file(stored, [&](const std::string& path) {
+          for (const auto& [p, parameter] : network.module->named_parameters())
+            if (p == path) {
+              const Tensor grad = parameter->tensor.grad();
+              return grad ? grad : Tensor::zeros(parameter->tensor.type());
+            }
+          throw Error(fmt::format("no parameter '{}'", path));
+        });
+      }
+    }
+  }
+  replace_durably(Files::system(), o.output, [&](const Sink& sink) { nn::write_safetensors(results, sink); });
+}
+
+void add_convert_options(CLI::App& command, ConvertOptions& o) {
+  add_network(command, o);
+  command
+      .add_option("in", o.weights,
+                  "safetensors file, or a directory with model.safetensors; its config.json gives the sizes")
+      ->required();
+  command.add_option("out", o.output, "safetensors file to write")->required();
+  command
+      .add_option("--names", o.names,
+                  "the library whose names and layouts to write; without it, Tandem's own")
+      ->check(CLI::IsMember({"torchvision", "timm", "huggingface", "torch"}));
+}
+
+void convert_weights(const ConvertOptions& o) {
+  require_writable("out", o.output);
+  const Loaded loaded = load(o, 1);
+  nn::save_weights(*loaded.network.module, o.output, o.names);
+}
+
+}  // namespace tandem::apps

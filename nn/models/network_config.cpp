@@ -1,0 +1,91 @@
+#include <tandem/nn/models/network_config.h>
+
+#include <algorithm>
+
+namespace tandem::nn {
+using engine::JsonInput;
+namespace {
+
+constexpr std::int64_t kMost = 1 << 24;  // of any size
+
+std::int64_t size_of(const JsonInput& config, const char* key, std::int64_t otherwise) {
+  return config[key].integer<std::int64_t>(otherwise, 1, kMost);
+}
+int count_of(const JsonInput& config, const char* key, int otherwise) {
+  return config[key].integer<int>(otherwise, 1, 10'000);
+}
+double dropout_of(const JsonInput& config, const char* key, double otherwise) {
+  return config[key].number(otherwise, 0, 0.999);
+}
+
+// Throws Error unless the value is absent or the only one that the network has.
+void require_text(const JsonInput& config, const char* key, const char* only) {
+  if (config[key].present()) config[key].one_of({only});
+}
+void require_number(const JsonInput& config, const char* key, double only) {
+  config[key].number(only, only, only);
+}
+
+}  // namespace
+
+Gpt2Options gpt2_options(const JsonInput& config) {
+  require_text(config, "model_type", "gpt2");
+  require_text(config, "activation_function", "gelu_new");
+  require_number(config, "layer_norm_epsilon", 1e-5);
+  Gpt2Options o;
+  o.words = size_of(config, "vocab_size", o.words);
+  o.positions = size_of(config, "n_positions", o.positions);
+  o.width = size_of(config, "n_embd", o.width);
+  o.depth = count_of(config, "n_layer", o.depth);
+  o.heads = count_of(config, "n_head", o.heads);
+  o.dropout = dropout_of(config, "resid_pdrop", o.dropout);
+  return o;
+}
+
+BertOptions bert_options(const JsonInput& config) {
+  require_text(config, "model_type", "bert");
+  require_text(config, "hidden_act", "gelu");
+  require_number(config, "layer_norm_eps", 1e-12);
+  BertOptions o;
+  o.words = size_of(config, "vocab_size", o.words);
+  o.positions = size_of(config, "max_position_embeddings", o.positions);
+  o.kinds = size_of(config, "type_vocab_size", o.kinds);
+  o.width = size_of(config, "hidden_size", o.width);
+  o.hidden = size_of(config, "intermediate_size", o.hidden);
+  o.depth = count_of(config, "num_hidden_layers", o.depth);
+  o.heads = count_of(config, "num_attention_heads", o.heads);
+  o.dropout = dropout_of(config, "hidden_dropout_prob", o.dropout);
+  return o;
+}
+
+VitOptions vit_options(const JsonInput& config) {
+  require_text(config, "model_type", "vit");
+  require_text(config, "hidden_act", "gelu");
+  VitOptions o;
+  o.image = size_of(config, "image_size", o.image);
+  o.patch = size_of(config, "patch_size", o.patch);
+  o.channels = size_of(config, "num_channels", o.channels);
+  o.classes = class_count(config);
+  o.width = size_of(config, "hidden_size", o.width);
+  o.hidden = size_of(config, "intermediate_size", o.hidden);
+  o.depth = count_of(config, "num_hidden_layers", o.depth);
+  o.heads = count_of(config, "num_attention_heads", o.heads);
+  o.epsilon = config["layer_norm_eps"].number(1e-12, 0, 1);
+  o.dropout = dropout_of(config, "hidden_dropout_prob", o.dropout);
+  o.attention_dropout = dropout_of(config, "attention_probs_dropout_prob", o.attention_dropout);
+  return o;
+}
+
+std::int64_t class_count(const JsonInput& config) {
+  if (config["num_labels"].present()) return size_of(config, "num_labels", 2);
+  return config["id2label"].present() ? std::ssize(config["id2label"].entries()) : 2;
+}
+
+bool is_classifier(const JsonInput& config) {
+  if (!config["architectures"].present()) return false;
+  return std::ranges::any_of(config["architectures"].texts(), [](const std::string& name) {
+    return name.ends_with("ForSequenceClassification") || name.ends_with("ForImageClassification");
+  });
+}
+
+}  // namespace tandem::nn
