@@ -14,22 +14,12 @@ import tempfile
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch.nn import functional as F
+
+from originals import NETWORKS
 
 
-def images(side, samples=4):
-    return {"images": torch.randn(samples, 3, side, side), "labels": torch.randint(1000, (samples,))}
-
-
-def vision(name, side, **options):
-    import torchvision
-    net = torchvision.models.get_model(name, **options)
-    return Original("torchvision", "imagenet", net, images(side), lambda n, b: n(b["images"]))
-
-
-def timm(name, side):
-    import timm
-    return Original("timm", "imagenet", timm.create_model(name), images(side), lambda n, b: n(b["images"]))
+# Of these no library saves weights.
+WITHOUT_FILES = ("vit_60m", "residual_lstm", "dlrm")
 
 
 @torch.no_grad()
@@ -46,96 +36,6 @@ def warmed_up(net, batch, run):
     return net.eval()
 
 
-def transformer_words(words):
-    return {"input_ids": torch.randint(words, (2, 64))}
-
-
-def gpt2():
-    import transformers
-    batch = transformer_words(50257)
-    batch["labels"] = batch["input_ids"].clone()
-    return Original("huggingface", "text", transformers.GPT2LMHeadModel(transformers.GPT2Config()), batch,
-                    lambda n, b: n(input_ids=b["input_ids"]).logits,
-                    lambda y, b: F.cross_entropy(y[:, :-1].flatten(0, 1), b["labels"][:, 1:].flatten()))
-
-
-def bert():
-    import transformers
-    batch = transformer_words(30522)
-    batch["attention_mask"] = torch.ones(2, 64, dtype=torch.int64)
-    batch["attention_mask"][1, 50:] = 0
-    batch["token_type_ids"] = (torch.arange(64) >= 30).long().expand(2, 64).contiguous()
-    batch["labels"] = torch.where(torch.rand(2, 64) < 0.15, batch["input_ids"], -100)
-    batch["next_sentence_label"] = torch.tensor([0, 1])
-    net = transformers.BertForPreTraining(transformers.BertConfig())
-    keys = ("input_ids", "attention_mask", "token_type_ids")
-
-    def loss(y, b):
-        return F.cross_entropy(y[0].flatten(0, 1), b["labels"].flatten()) + F.cross_entropy(y[1], b["next_sentence_label"])
-
-    def run(n, b):
-        out = n(**{k: b[k] for k in keys})
-        return out.prediction_logits, out.seq_relationship_logits
-    return Original("huggingface", "text", net, batch, run, loss)
-
-
-def vit_huggingface():
-    import transformers
-    net = transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000))
-    return Original("huggingface", "imagenet", net, images(224), lambda n, b: n(b["images"]).logits)
-
-
-class TextTransformer(torch.nn.Module):
-    def __init__(self, words=20_000, width=512, classes=2):
-        super().__init__()
-        self.embedding = torch.nn.Embedding(words, width)
-        self.transformer = torch.nn.Transformer(width, 8, 6, 6, 512, batch_first=True)
-        self.head = torch.nn.Linear(width, classes)
-        angles = torch.arange(512)[:, None] / 10_000 ** (torch.arange(0, width, 2) / width)
-        self.register_buffer("positions", torch.stack([angles.sin(), angles.cos()], 2).flatten(1))
-
-    def forward(self, ids):
-        x = self.embedding(ids) + self.positions[:ids.shape[1]]
-        return self.head(self.transformer(x, x).mean(1))
-
-
-def transformer():
-    batch = {"input_ids": torch.randint(20_000, (4, 20)), "labels": torch.randint(2, (4,))}
-    return Original("torch", "text", TextTransformer(), batch, lambda n, b: n(b["input_ids"]))
-
-
-class Original:
-    def __init__(self, names, purpose, net, batch, run, loss=lambda y, b: F.cross_entropy(y, b["labels"])):
-        self.names, self.purpose, self.net, self.batch, self.run, self.loss = names, purpose, net, batch, run, loss
-        warmed_up(net, batch, run)
-
-    def save(self, folder):
-        """With its own function; the weights of torchvision and timm are state_dicts."""
-        if self.names == "huggingface":
-            self.net.save_pretrained(folder)
-            return folder
-        save_file(self.net.state_dict(), folder / "model.safetensors")
-        return folder / "model.safetensors"
-
-
-NETWORKS = {
-    "vgg16": lambda: vision("vgg16", 224),
-    "resnet18": lambda: vision("resnet18", 224),
-    "resnet50": lambda: vision("resnet50", 224),
-    "resnet101": lambda: vision("resnet101", 224),
-    "resnet152": lambda: vision("resnet152", 224),
-    "mobilenet_v3_large": lambda: vision("mobilenet_v3_large", 224),
-    "xception": lambda: timm("legacy_xception", 299),
-    "inception_v4": lambda: timm("inception_v4", 299),
-    "vit_b_16": lambda: vision("vit_b_16", 224),
-    "vit_b_16 timm": lambda: timm("vit_base_patch16_224", 224),
-    "vit_b_16 huggingface": vit_huggingface,
-    "gpt2": gpt2,
-    "bert_base": bert,
-    "transformer": transformer,
-}
-
-
 def tandem(program, *arguments):
     subprocess.run([program, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
 
@@ -147,7 +47,8 @@ def relative(a, b):
 
 def compare(name, program):
     torch.manual_seed(1)
-    original = NETWORKS[name]()
+    original = NETWORKS[name](4)
+    warmed_up(original.net, original.batch, original.run)
     network = name.split()[0]
     with tempfile.TemporaryDirectory() as directory:
         folder = pathlib.Path(directory)
@@ -218,7 +119,7 @@ def strict(original, state):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tandem", default="build/release/bin/tandem")
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
+    parser.add_argument("networks", nargs="*", default=[n for n in NETWORKS if n not in WITHOUT_FILES])
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     print("Errors of Tandem and of PyTorch, both in f32, against PyTorch in f64.\n\n"

@@ -1,0 +1,224 @@
+// Small networks with the weights that torchvision, timm, transformers, and torch saved compute what these
+// compute: tests/golden/originals, written by make_originals.py.
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/json_input.h>
+#include <tandem/nn/models/dlrm.h>
+#include <tandem/nn/models/residual_lstm_net.h>
+#include <tandem/nn/models/transformer.h>
+#include <tandem/nn/models/vit.h>
+#include <tandem/nn/models/whole_networks.h>
+#include <tandem/nn/torch_layout.h>
+#include <tandem/nn/weights.h>
+#include <tandem/ops/eager.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+
+#include "temporary_directory.h"
+#include "test_files.h"
+
+namespace tandem::testing {
+namespace {
+
+using engine::JsonInput;
+using nlohmann::json;
+
+const std::string kFolder = TANDEM_SOURCE "/tests/golden/originals/";
+
+// A network and the names of its batch's Tensors.
+struct Original {
+  std::string library;
+  std::function<nn::WholeNetwork()> make;
+};
+
+// Of one input and cross entropy.
+nn::WholeNetwork classifier(std::unique_ptr<nn::Module> net, const std::string& input) {
+  nn::Module& module = *net;
+  return {.module = std::move(net),
+          .inputs = {{input, {}}},
+          .forward = [&module](const Tensors& in) { return Tensors{module(in[0])}; },
+          .outputs = {"logits"},
+          .labels = {{"labels", {}}},
+          .loss = [](const Tensors& out, const Tensors& labels) { return cross_entropy(out[0], labels[0]); }};
+}
+
+nn::WholeNetwork with_config(const std::string& network, const std::string& purpose,
+                             const std::string& folder) {
+  const std::string file = kFolder + folder + "/config.json";
+  return nn::make_network(network, purpose, 2, JsonInput::parse(file, engine::read_text("config", file)));
+}
+
+nn::VitOptions vit(std::int64_t hidden) {
+  return {.image = 32, .patch = 8, .classes = 7, .width = 24, .hidden = hidden, .depth = 2, .heads = 3};
+}
+
+nn::WholeNetwork dlrm() {
+  auto net = std::make_unique<nn::Dlrm>(
+      nn::DlrmOptions{.numbers = 4, .rows = {5, 7, 3}, .width = 8, .bottom = {10}, .top = {12}});
+  nn::Dlrm& module = *net;
+  return {.module = std::move(net),
+          .inputs = {{"dense", {}}, {"categories", {}}},
+          .forward =
+              [&module](const Tensors& in) {
+                return Tensors{module(nn::Clicks{in[0], in[1]})};
+              },
+          .outputs = {"logits"},
+          .labels = {{"labels", {}}},
+          .loss =
+              [](const Tensors& out, const Tensors& labels) {
+                return bce_with_logits(reshape(out[0], labels[0].shape()), labels[0]);
+              }};
+}
+
+std::map<std::string, Original> originals() {
+  std::map<std::string, Original> all;
+  for (const char* folder : {"gpt2", "gpt2-body"})
+    all[folder] = {"huggingface", [=] { return with_config("gpt2", "text", folder); }};
+  for (const char* folder : {"bert", "bert-classifier"})
+    all[folder] = {"huggingface", [=] { return with_config("bert_base", "text", folder); }};
+  all["vit-huggingface"] = {"huggingface",
+                            [] { return with_config("vit_b_16", "imagenet", "vit-huggingface"); }};
+  all["vit-timm"] = {"timm", [] { return classifier(std::make_unique<nn::Vit>(vit(48)), "images"); }};
+  all["vit-torchvision"] = {"", [] { return classifier(std::make_unique<nn::Vit>(vit(40)), "images"); }};
+  all["transformer"] = {"torch", [] {
+                          return classifier(
+                              std::make_unique<nn::Transformer>(nn::TransformerOptions{.words = 50,
+                                                                                       .positions = 12,
+                                                                                       .classes = 3,
+                                                                                       .width = 24,
+                                                                                       .hidden = 40,
+                                                                                       .encoders = 2,
+                                                                                       .decoders = 2,
+                                                                                       .heads = 3}),
+                              "input_ids");
+                        }};
+  all["residual_lstm"] = {"", [] {
+                            return classifier(
+                                std::make_unique<nn::ResidualLstmNet>(nn::ResidualLstmNetOptions{
+                                    .words = 50, .classes = 3, .width = 12, .cells = 20, .layers = 2}),
+                                "input_ids");
+                          }};
+  all["dlrm"] = {"", dlrm};
+  return all;
+}
+
+class GoldenOriginals : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
+ protected:
+  GoldenOriginals() { nn::set_default_dtype(dtype()); }
+  ~GoldenOriginals() override { nn::set_default_dtype(DType::f32); }
+  static DType dtype() { return std::get<1>(GetParam()); }
+};
+
+Tensor batch_tensor(const nn::SafetensorsFile& batch, const nn::NetworkInput& input, DType dtype) {
+  Tensor t = batch.read(input.name);
+  if (input.name == "images") t = transpose(t, {0, 2, 3, 1});
+  if (input.name == "attention_mask") return not_equal(t, 0);
+  return cast(t, is_floating(t.dtype()) ? dtype : DType::i32);
+}
+
+// GPT2Model's names lack a prefix.
+std::string name_in_file(const std::string& original, const std::string& name) {
+  return original == "gpt2-body" ? name.substr(std::string("transformer.").size()) : name;
+}
+
+// Of all elements and all pieces of a tensor's gradient.
+double norm_of(const nn::StoredTensor& stored) {
+  double squares = 0;
+  for (const nn::StoredTensor::Piece& p : stored.pieces) {
+    const std::vector<double> values = p.parameter.tensor.grad().values();
+    const std::size_t part = values.size() / static_cast<std::size_t>(p.parts),
+                      first = part * static_cast<std::size_t>(p.part);
+    for (std::size_t i = 0; i < part; ++i) squares += values[first + i] * values[first + i];
+  }
+  return std::sqrt(squares);
+}
+
+TEST_P(GoldenOriginals, GiveTheSame) {
+  const auto& [name, dtype] = GetParam();
+  const double tolerance = dtype == DType::f64 ? 1e-8 : 1e-4;
+  const json golden = read_json(kFolder + "results.json"), expected = golden.at("networks").at(name);
+  const Original original = originals().at(name);
+  nn::WholeNetwork network = original.make();
+  nn::ModuleBase& module = *network.module;
+  const nn::WeightsReport report = nn::load_weights(module, kFolder + name + "/model.safetensors");
+  EXPECT_EQ(original.library, report.library);
+  module.eval();
+
+  const nn::SafetensorsFile batch(kFolder + name + "/batch.safetensors");
+  Tensors inputs, labels;
+  for (const nn::NetworkInput& i : network.inputs) inputs.push_back(batch_tensor(batch, i, dtype));
+  for (const nn::NetworkInput& i : network.labels) labels.push_back(batch_tensor(batch, i, dtype));
+  const double rate = golden.at("rate");
+  for (std::size_t step = 0; step < 5; ++step) {
+    for (const auto& [path, p] : module.named_parameters()) p->tensor.set_grad({});
+    const Tensors outputs = network.forward(inputs);
+    const Tensor loss = network.loss(outputs, labels);
+    EXPECT_NEAR(expected.at("losses").at(step), loss.item(), tolerance * std::abs(loss.item()))
+        << "step " << step;
+    loss.backward();
+    if (step == 0) {
+      const std::vector<double> logits = outputs[0].values(), wanted = expected.at("logits");
+      const double largest =
+          std::abs(*std::ranges::max_element(wanted, {}, [](double x) { return std::abs(x); }));
+      const std::size_t stride = std::max<std::size_t>(1, logits.size() / 40);
+      ASSERT_EQ((logits.size() + stride - 1) / stride, wanted.size());
+      for (std::size_t i = 0; i < wanted.size(); ++i)
+        EXPECT_NEAR(wanted[i], logits[i * stride], tolerance * largest) << "logit " << i * stride;
+      double longest = 0;
+      for (const double norm : expected.at("norms")) longest = std::max(longest, norm);
+      std::size_t compared = 0;
+      for (const auto& [key, stored] : nn::stored_tensors(module, nn::file_layout(module, report.library))) {
+        if (stored.pieces[0].parameter.buffer) continue;
+        EXPECT_NEAR(expected.at("norms").at(name_in_file(name, key)), norm_of(stored), tolerance * longest)
+            << key;
+        ++compared;
+      }
+      EXPECT_EQ(expected.at("norms").size(), compared);
+    }
+    StateDict state = module.state();
+    for (const auto& [path, p] : module.named_parameters())
+      if (!p->buffer) state[path] = detach(p->tensor - scale(p->tensor.grad(), rate));
+    module.load(state);
+  }
+}
+
+// Written under their names, the weights are the file again, bit for bit.
+TEST_P(GoldenOriginals, AreWrittenAgain) {
+  const auto& [name, dtype] = GetParam();
+  if (dtype != DType::f32) return;
+  const Original original = originals().at(name);
+  const nn::WholeNetwork network = original.make();
+  const std::string file = kFolder + name + "/model.safetensors";
+  nn::load_weights(*network.module, file);
+  const TemporaryDirectory directory;
+  nn::save_weights(*network.module, directory.file("again"), original.library);
+  const nn::SafetensorsFile before(file), after(directory.file("again"));
+  for (const auto& [key, entry] : after.tensors()) {
+    ASSERT_TRUE(before.tensors().contains(name_in_file(name, key))) << key;
+    EXPECT_EQ(before.read(name_in_file(name, key)).values(), after.read(key).values()) << key;
+  }
+  EXPECT_EQ(before.tensors().size(), after.tensors().size());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenOriginals,
+                         ::testing::Combine(::testing::Values("gpt2", "gpt2-body", "bert", "bert-classifier",
+                                                              "vit-huggingface", "vit-timm",
+                                                              "vit-torchvision", "transformer",
+                                                              "residual_lstm", "dlrm"),
+                                            ::testing::Values(DType::f32, DType::f64)),
+                         [](const auto& info) {
+                           std::string name =
+                               std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tandem::testing

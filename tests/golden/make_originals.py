@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""Writes originals/ beside itself: small networks of torchvision, timm, transformers, and torch with their own random weights, saved by
+their own functions, and what they compute in f64.
+
+Needs torch, torchvision, timm, and transformers, which the tests do not (tests/golden/golden_originals_test.cpp). In evaluation mode:
+logits, loss, the norm of each gradient, and the losses of five steps of gradient descent.
+"""
+import json
+import pathlib
+
+import torch
+from safetensors.torch import save_file
+from torch.nn import functional as F
+
+from make_large_networks import images, words
+
+FOLDER = pathlib.Path(__file__).with_name("originals")
+RATE = 0.125  # of gradient descent
+
+
+def batch_of_words():
+    return {"input_ids": words()}
+
+
+def batch_of_images():
+    return {"images": images(32), "labels": torch.tensor([1, 6])}
+
+
+def gpt2(kind):
+    import transformers
+    net = getattr(transformers, kind)(transformers.GPT2Config(vocab_size=50, n_positions=12, n_embd=24, n_layer=2, n_head=3))
+    batch = {**batch_of_words(), "labels": words()}
+
+    def logits(net, b):
+        body = net.transformer if hasattr(net, "transformer") else net
+        return F.linear(body(b["input_ids"]).last_hidden_state, body.wte.weight)
+    return net, batch, logits, lambda y, b: F.cross_entropy(y[:, :-1].flatten(0, 1), b["labels"][:, 1:].flatten())
+
+
+def bert_batch():
+    mask = torch.ones(2, 9, dtype=torch.int64)
+    mask[1, 6:] = 0
+    return {**batch_of_words(), "attention_mask": mask, "token_type_ids": torch.arange(9).ge(4).long().expand(2, 9).contiguous()}
+
+
+def bert(kind, labels, loss, run):
+    import transformers
+    config = transformers.BertConfig(vocab_size=50, max_position_embeddings=12, hidden_size=24, num_hidden_layers=2,
+                                     num_attention_heads=3, intermediate_size=40, num_labels=3)
+    batch = bert_batch()
+    keys = list(batch)
+    return getattr(transformers, kind)(config), {**batch, **labels}, lambda net, b: run(net(**{k: b[k] for k in keys})), loss
+
+
+def bert_pretraining():
+    masked = torch.where(torch.arange(18).reshape(2, 9) % 3 == 0, words(), -100)
+    labels = {"labels": masked, "next_sentence_label": torch.tensor([0, 1])}
+
+    def loss(y, b):
+        return F.cross_entropy(y[0].flatten(0, 1), b["labels"].flatten()) + F.cross_entropy(y[1], b["next_sentence_label"])
+    return bert("BertForPreTraining", labels, loss, lambda out: (out.prediction_logits, out.seq_relationship_logits))
+
+
+def cross_entropy(y, b):
+    return F.cross_entropy(y, b["labels"])
+
+
+def bert_classifier():
+    return bert("BertForSequenceClassification", {"labels": torch.tensor([1, 2])}, cross_entropy, lambda out: out.logits)
+
+
+def vit_huggingface():
+    import transformers
+    config = transformers.ViTConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
+                                    image_size=32, patch_size=8, num_labels=7)
+    return transformers.ViTForImageClassification(config), batch_of_images(), lambda net, b: net(b["images"]).logits, cross_entropy
+
+
+def vit_timm():
+    from timm.models.vision_transformer import VisionTransformer
+    net = VisionTransformer(img_size=32, patch_size=8, num_classes=7, embed_dim=24, depth=2, num_heads=3, mlp_ratio=2)
+    return net, batch_of_images(), lambda net, b: net(b["images"]), cross_entropy
+
+
+def vit_torchvision():
+    from torchvision.models import VisionTransformer
+    net = VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=3, hidden_dim=24, mlp_dim=40, num_classes=7)
+    torch.nn.init.normal_(net.heads.head.weight, std=0.1)  # is 0: no other gradient would be left
+    return net, batch_of_images(), lambda net, b: net(b["images"]), cross_entropy
+
+
+class TextTransformer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(50, 24)
+        self.transformer = torch.nn.Transformer(24, 3, 2, 2, 40, batch_first=True)
+        self.head = torch.nn.Linear(24, 3)
+        angles = torch.arange(12)[:, None] / 10_000 ** (torch.arange(0, 24, 2) / 24)
+        self.register_buffer("positions", torch.stack([angles.sin(), angles.cos()], 2).flatten(1))
+
+    def forward(self, ids):
+        x = self.embedding(ids) + self.positions[:ids.shape[1]]
+        return self.head(self.transformer(x, x).mean(1))
+
+
+def transformer():
+    return TextTransformer(), {**batch_of_words(), "labels": torch.tensor([1, 2])}, lambda net, b: net(b["input_ids"]), cross_entropy
+
+
+class ResidualLstm(torch.nn.Module):
+    """A layer of Kim, El-Khamy & Lee (2017)."""
+
+    def __init__(self, features, cells):
+        super().__init__()
+        def drawn(*shape):
+            return torch.nn.Parameter((2 * torch.rand(*shape) - 1) * cells ** -0.5)
+        self.cells = cells
+        self.weight_ih, self.weight_hh = drawn(3 * cells + features, features), drawn(3 * cells + features, features)
+        self.bias, self.peepholes = drawn(3 * cells + features), drawn(2, cells)
+        self.weight_co, self.weight_hr = drawn(features, cells), drawn(features, cells)
+
+    def forward(self, x):
+        h, c, outputs = x.new_zeros(len(x), x.shape[2]), x.new_zeros(len(x), self.cells), []
+        for t in range(x.shape[1]):
+            gates = F.linear(x[:, t], self.weight_ih, self.bias) + F.linear(h, self.weight_hh)
+            i, f, g, o = gates.split([self.cells] * 3 + [x.shape[2]], 1)
+            i, f = torch.sigmoid(i + self.peepholes[0] * c), torch.sigmoid(f + self.peepholes[1] * c)
+            c = f * c + i * torch.tanh(g)
+            h = torch.sigmoid(o + F.linear(c, self.weight_co)) * (F.linear(torch.tanh(c), self.weight_hr) + x[:, t])
+            outputs.append(h)
+        return torch.stack(outputs, 1)
+
+
+class ResidualLstmNet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(50, 12)
+        self.layers = torch.nn.ModuleList(ResidualLstm(12, 20) for _ in range(2))
+        self.head = torch.nn.Linear(12, 3)
+
+    def forward(self, ids):
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))
+
+
+def residual_lstm():
+    return ResidualLstmNet(), {**batch_of_words(), "labels": torch.tensor([1, 2])}, lambda net, b: net(b["input_ids"]), cross_entropy
+
+
+class Dlrm(torch.nn.Module):
+    """As NVIDIA's: the vector of the numbers comes before the products of all pairs."""
+    ROWS = (5, 7, 3)
+
+    def __init__(self, width=8):
+        super().__init__()
+        from torch.nn import Linear, ReLU, Sequential
+        self.bottom = Sequential(Linear(4, 10), ReLU(), Linear(10, width), ReLU())
+        self.top = Sequential(Linear(width + 6, 12), ReLU(), Linear(12, 1))
+        for k, rows in enumerate(self.ROWS):
+            self.register_parameter(f"table{k}", torch.nn.Parameter(torch.randn(rows, width)))
+
+    def forward(self, numbers, categories):
+        numbers = self.bottom(numbers)
+        rows = [getattr(self, f"table{k}")[ids] for k, ids in enumerate(categories[..., 0].unbind(1))]
+        vectors = torch.stack([numbers, *rows], 1)
+        below = torch.tril_indices(4, 4, -1)
+        return self.top(torch.cat([numbers, (vectors @ vectors.transpose(1, 2))[:, below[0], below[1]]], 1))
+
+
+def dlrm():
+    categories = torch.stack([torch.arange(6) * 7 % rows for rows in Dlrm.ROWS], 1)[..., None]
+    batch = {"dense": torch.randn(6, 4), "categories": categories, "labels": torch.tensor([0.0, 1, 1, 0, 0, 1])}
+    return Dlrm(), batch, lambda net, b: net(b["dense"], b["categories"]), lambda y, b: F.binary_cross_entropy_with_logits(
+        y[:, 0], b["labels"])
+
+
+def gpt2_with_head():
+    return gpt2("GPT2LMHeadModel")
+
+
+def gpt2_without_head():
+    return gpt2("GPT2Model")
+
+
+ORIGINALS = {"gpt2": gpt2_with_head, "gpt2-body": gpt2_without_head, "bert": bert_pretraining, "bert-classifier": bert_classifier,
+             "vit-huggingface": vit_huggingface, "vit-timm": vit_timm, "vit-torchvision": vit_torchvision, "transformer": transformer,
+             "residual_lstm": residual_lstm, "dlrm": dlrm}
+
+
+def name_in_file(name, stored):
+    """transformers' ViT has other names in memory."""
+    for memory, file in ((".layers.", ".encoder.layer."), (".attention.q_proj.", ".attention.attention.query."),
+                         (".attention.k_proj.", ".attention.attention.key."), (".attention.v_proj.", ".attention.attention.value."),
+                         (".attention.o_proj.", ".attention.output.dense."), (".mlp.fc1.", ".intermediate.dense."),
+                         (".mlp.fc2.", ".output.dense.")):
+        if name not in stored:
+            name = name.replace(memory, file)
+    return name
+
+
+def computed(net, batch, run, loss_of, stored):
+    net.eval().double()
+    batch = {k: t.double() if t.is_floating_point() else t for k, t in batch.items()}
+    losses = []
+    for step in range(5):
+        net.zero_grad()
+        y = run(net, batch)
+        loss = loss_of(y, batch)
+        loss.backward()
+        losses.append(loss.item())
+        if step == 0:
+            logits = (y[0] if isinstance(y, tuple) else y).detach().flatten()
+            norms = {name_in_file(n, stored): p.grad.norm().item() for n, p in net.named_parameters()}
+        with torch.no_grad():
+            for p in net.parameters():
+                p -= RATE * p.grad
+    return {"logits": logits[:: max(1, len(logits) // 40)].tolist(), "losses": losses, "norms": norms}
+
+
+def main():
+    torch.set_num_threads(1)
+    results = {}
+    for name, make in ORIGINALS.items():
+        torch.manual_seed(1)
+        net, batch, run, loss = make()
+        folder = FOLDER / name
+        folder.mkdir(parents=True, exist_ok=True)
+        if hasattr(net, "save_pretrained"):
+            net.save_pretrained(folder)
+            (folder / "generation_config.json").unlink(missing_ok=True)
+        else:
+            save_file(net.state_dict(), folder / "model.safetensors")
+        stored = set(__import__("safetensors").safe_open(folder / "model.safetensors", "pt").keys())
+        save_file({k: t.contiguous() for k, t in batch.items()}, folder / "batch.safetensors")
+        results[name] = computed(net, batch, run, loss, stored)
+    (FOLDER / "results.json").write_text(json.dumps({"rate": RATE, "networks": results}, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()
