@@ -46,6 +46,10 @@ double transfer_seconds(const LinkModel& link, double bytes) {
   return link.latency + (link.bandwidth > 0 ? bytes / link.bandwidth : 0);
 }
 
+double all_gather_seconds(const LinkModel& link, double bytes, int ranks) {
+  return ranks > 1 ? transfer_seconds(link, (ranks - 1) * bytes) : 0;
+}
+
 double all_reduce_startup_seconds(const LinkModel& link, int ranks) {
   return ranks > 1 ? 2.0 * (ranks - 1) * link.latency : 0;
 }

@@ -23,6 +23,10 @@ double all_reduce_startup_seconds(const LinkModel& link, int ranks);
 /// LIBRA Eqs. (3) and (4); 0 for one rank.
 double all_reduce_seconds(const LinkModel& link, double bytes, int ranks);
 
+/// Returns the seconds in which each of `ranks` gets `bytes` from every other: latency + (n−1)·bytes/x; 0 for
+/// one rank.
+double all_gather_seconds(const LinkModel& link, double bytes, int ranks);
+
 /// How ranks make a collective of messages. It changes no bit of a sum.
 enum class CollectiveAlgorithm : std::uint8_t {
   automatic,  ///< direct for up to kMostDirectRanks ranks, otherwise ring

@@ -11,11 +11,14 @@ namespace {
 constexpr std::string_view kInsertedLater =
     "transfers are inserted after differentiation, and the backward pass gets its own";
 
+void require_replicas(const Op& op, int replicas) {
+  if (replicas < 1)
+    throw Error(fmt::format("{} over {} replicas: at least 1 is needed", op.name(), replicas));
+}
+
 }  // namespace
 
-AllReduceOp::AllReduceOp(int replicas) : replicas(replicas) {
-  if (replicas < 1) throw Error(fmt::format("all_reduce over {} replicas: at least 1 is needed", replicas));
-}
+AllReduceOp::AllReduceOp(int replicas) : replicas(replicas) { require_replicas(*this, replicas); }
 std::string AllReduceOp::attributes() const { return fmt::format("replicas={}", replicas); }
 Types AllReduceOp::infer(TypesView inputs) const {
   if (inputs.empty()) throw Error("takes one value or more");
@@ -53,6 +56,20 @@ std::vector<Alias> AllReduceOp::may_alias(TypesView inputs) const {
   return aliases;
 }
 
+AllGatherOp::AllGatherOp(int replicas) : replicas(replicas) { require_replicas(*this, replicas); }
+std::string AllGatherOp::attributes() const { return fmt::format("replicas={}", replicas); }
+Types AllGatherOp::infer(TypesView inputs) const {
+  if (inputs.empty()) throw Error("takes one value or more");
+  Types types(inputs.begin(), inputs.end());
+  for (TensorType& t : types) t.shape.insert(t.shape.begin(), replicas);
+  return types;
+}
+Tensors AllGatherOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
+Tensors AllGatherOp::vmap(const VmapArgs&) const {
+  no_rule(*this, "vmap", "it is inserted after the models are joined");
+}
+Work AllGatherOp::cost(TypesView in, TypesView out) const { return streaming_work(in, out, 0); }
+
 std::string SendOp::attributes() const { return fmt::format("peer_device={}", peer_device); }
 Types SendOp::infer(TypesView inputs) const {
   require_inputs(inputs, 1);
@@ -79,6 +96,9 @@ Types BarrierOp::infer(TypesView inputs) const {
 
 Tensors all_reduce(const Tensors& values, int replicas) {
   return apply_op(std::make_shared<AllReduceOp>(replicas), values);
+}
+Tensors all_gather(const Tensors& values, int replicas) {
+  return apply_op(std::make_shared<AllGatherOp>(replicas), values);
 }
 void send(const Tensor& value, int peer_device) { apply_op(std::make_shared<SendOp>(peer_device), {value}); }
 Tensor receive(int peer_device, TensorType type) {

@@ -28,6 +28,23 @@ class AllReduceOp final : public Op {
   const int replicas;
 };
 
+/// Gives every replica of a device the values of all: each value (…) becomes (replicas, …), in the order of
+/// the replicas.
+class AllGatherOp final : public Op {
+ public:
+  explicit AllGatherOp(int replicas);
+  std::string_view name() const override { return "all_gather"; }
+  std::string attributes() const override;
+  Types infer(TypesView inputs) const override;
+  Tensors vjp(const VjpArgs&) const override;
+  Tensors vmap(const VmapArgs& args) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
+  LaneKind lane() const override { return LaneKind::collective; }
+
+  const int replicas;
+};
+
 /// Sends its input to device `peer_device` of the same replica.
 class SendOp final : public StreamingOp {
  public:
@@ -75,6 +92,7 @@ class BarrierOp final : public Op {
 
 /// Apply the ops above.
 Tensors all_reduce(const Tensors& values, int replicas);
+Tensors all_gather(const Tensors& values, int replicas);
 void send(const Tensor& value, int peer_device);
 Tensor receive(int peer_device, TensorType type);
 void barrier();

@@ -32,6 +32,16 @@ Comm& comm_of(const Launch& launch, const char* op) {
   throw Error(fmt::format("{} needs other ranks, but this run is not distributed: it has no Comm", op));
 }
 
+// The ranks of this device's replicas.
+Group replicas_of(const RankContext& me, int replicas, const char* op) {
+  if (me.replicas != replicas)
+    throw Error(fmt::format("rank {}: an {} over {} replicas in a run that has {}", me.rank, op, replicas,
+                            me.replicas));
+  Group group;
+  for (int replica = 0; replica < replicas; ++replica) group.add(replica * me.devices + me.device);
+  return group;
+}
+
 class AllReduceKernel final : public Kernel {
  public:
   explicit AllReduceKernel(const KernelSpec& spec)
@@ -48,11 +58,7 @@ class AllReduceKernel final : public Kernel {
     if (replicas_ == 1) return;
     const RankContext& me = *l.rank;
     Comm& comm = comm_of(l, "all_reduce");
-    if (me.replicas != replicas_)
-      throw Error(fmt::format("rank {}: an all_reduce over {} replicas in a run that has {}", me.rank,
-                              replicas_, me.replicas));
-    Group group;
-    for (int replica = 0; replica < replicas_; ++replica) group.add(replica * me.devices + me.device);
+    const Group group = replicas_of(me, replicas_, "all_reduce");
     const double met = comm.all_reduce_sum(l.out[0], span_bytes(l, me.rank) / size_of(dtype_), dtype_, group,
                                            channel_, l.threads);
     if (l.met) *l.met = met;
@@ -80,6 +86,24 @@ class AllReduceKernel final : public Kernel {
 };
 
 KernelPtr make_all_reduce(const KernelSpec& spec) { return std::make_unique<AllReduceKernel>(spec); }
+
+KernelPtr make_all_gather(const KernelSpec& spec) {
+  const int replicas = static_cast<const AllGatherOp&>(spec.op).replicas;
+  const Types types(spec.inputs.begin(), spec.inputs.end());
+  return make_kernel([replicas, types, channel = spec.channel](const Launch& l) {
+    const RankContext& me = *l.rank;
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const std::int64_t bytes = types[i].bytes();
+      if (bytes == 0) continue;
+      std::memcpy(static_cast<std::byte*>(l.out[i]) + me.replica * bytes, l.in[i],
+                  static_cast<std::size_t>(bytes));
+      if (replicas == 1) continue;
+      comm_of(l, "all_gather")
+          .all_gather(l.out[i], replicas * types[i].elements(), types[i].dtype,
+                      replicas_of(me, replicas, "all_gather"), channel);
+    }
+  });
+}
 
 int peer_rank(const RankContext& me, int device, const char* op) {
   if (device < 0 || device >= me.devices || device == me.device)
@@ -116,6 +140,7 @@ KernelPtr make_barrier(const KernelSpec& spec) {
 
 void add_collective_kernels(KernelTable& table) {
   table.add("all_reduce", make_all_reduce);
+  table.add("all_gather", make_all_gather);
   table.add("send", make_send);
   table.add("receive", make_receive);
   table.add("barrier", make_barrier);

@@ -44,6 +44,7 @@ constexpr Entry kKernels[] = {
     {"dropout", make_dropout_reference, make_dropout_cpu},
     {"noise", make_noise_reference},
     {"sgd_update", make_sgd_update_reference, make_sgd_update_cpu},
+    {"sparse_sgd_update", make_sparse_sgd_update_reference, make_sparse_sgd_update_cpu},
     {"adam_update", make_adam_update_reference, make_adam_update_cpu},
     {"predict", make_predict_reference, make_predict_cpu},
     {"matmul", make_matmul_reference, make_matmul_cpu},

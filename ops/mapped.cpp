@@ -44,7 +44,7 @@ class MappedKernel final : public Kernel {
   }
 
  private:
-  static constexpr std::size_t kMaxOperands = 16;
+  static constexpr std::size_t kMaxOperands = 64;  // a DLRM looks up 26 tables at once
   KernelPtr inner_;
   std::int64_t models_;
   std::vector<std::int64_t> in_strides_, out_strides_;
@@ -88,7 +88,7 @@ Tensors MappedOp::vjp(const VjpArgs& args) const {
 
   Graph graph;
   std::unordered_map<ValueId, Replayed> values;
-  Tensors inputs, outputs, grads;
+  Tensors inputs, outputs, grads, sums(args.inputs.size());
   std::vector<bool> needed = args.needed;
   Tensors results;
   {
@@ -102,11 +102,15 @@ Tensors MappedOp::vjp(const VjpArgs& args) const {
       if (needed[i] && !mapped[i])
         no_rule(*this, "vjp", "an input shared by the models would need a sum over them");
       inputs.push_back(argument(types[i], args.inputs[i], mapped[i]));
+      if (mapped[i] && args.sums && (*args.sums)[i]) sums[i] = argument(types[i], (*args.sums)[i], true);
     }
     for (const auto& t : args.outputs) outputs.push_back(argument(without_models(t.type()), t, true));
     for (const auto& t : args.grads)
       grads.push_back(t ? argument(without_models(t.type()), t, true) : Tensor());
-    results = inner->vjp({inputs, outputs, grads, needed});
+    const Tensors given = sums;
+    results = inner->vjp({inputs, outputs, grads, needed, &sums});
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      if (given[i] && !sums[i]) (*args.sums)[i] = Tensor();  // the inner rule took it
   }
   replay_mapped(graph, models, values);
   for (auto& r : results)

@@ -34,6 +34,7 @@
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/pool_first.h>
 #include <tandem/plan/predict_weights.h>
+#include <tandem/plan/sparse_updates.h>
 
 namespace tandem::engine {
 namespace {
@@ -68,6 +69,7 @@ Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
   if (const auto* timer = as<TimerOp>(instruction)) return {timer->ms / 1e3};
   if (strategy.contention && as<AllReduceOp>(instruction))
     return contended_cost(instruction, bytes, strategy);
+  if (as<AllGatherOp>(instruction)) return {all_gather_seconds(strategy.link, bytes, strategy.replicas)};
   if (lane == LaneKind::collective)
     return {all_reduce_seconds(strategy.link, bytes, strategy.replicas, strategy.collective)};
   if (lane == LaneKind::send || lane == LaneKind::receive) return {transfer_seconds(strategy.link, bytes)};
@@ -132,22 +134,28 @@ Graph in_stages(const Graph& forward, const Strategy& strategy, const PipelineSc
   return checked(cut_into_stages(std::move(g), cuts, schedule.stages));
 }
 
+// Forward, backward, and updates; without training, forward alone.
+TrainingGraph with_updates(const Graph& forward, const Strategy& strategy, const PipelineSchedule& schedule) {
+  const auto checked = [&](auto graph) { return verified(std::move(graph), strategy); };
+  const Graph g = in_stages(forward, strategy, schedule);
+  TrainingGraph training =
+      checked(strategy.train ? training_step(g, strategy) : evaluation_graph(g, strategy.replicas));
+  training = checked(add_all_reduces(std::move(training), strategy.replicas, strategy.fusion_groups));
+  if (!strategy.train) return training;
+  training =
+      checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.models, schedule));
+  return checked(
+      add_updates(std::move(training), strategy.optimizer, strategy.parameter_groups, strategy.models));
+}
+
 }  // namespace
 
 Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   const PipelineSchedule schedule = schedule_of(strategy);
   const auto checked = [&](auto graph) { return verified(std::move(graph), strategy); };
-  Graph g = in_stages(forward, strategy, schedule);
-  TrainingGraph training =
-      checked(strategy.train ? training_step(g, strategy) : evaluation_graph(g, strategy.replicas));
-  training = checked(add_all_reduces(std::move(training), strategy.replicas, strategy.fusion_groups));
-  if (strategy.train) {
-    training =
-        checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.models, schedule));
-    training = checked(
-        add_updates(std::move(training), strategy.optimizer, strategy.parameter_groups, strategy.models));
-  }
-  g = checked(expand_norms(deliver(std::move(training))));
+  TrainingGraph training = with_updates(forward, strategy, schedule);
+  if (strategy.sparse_updates) training = checked(sparse_updates(std::move(training)));
+  Graph g = checked(expand_norms(deliver(std::move(training))));
   g = checked(apply_timing(g, schedule));
   if (strategy.train) {
     g = checked(predict_weights(std::move(g), schedule, strategy.optimizer, strategy.parameter_groups,
@@ -162,6 +170,12 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   if (strategy.fuse_epilogues) g = checked(fuse_epilogues(g));
   g = checked(copy_shared_operands(g));
   return checked(insert_barriers(std::move(g), schedule));
+}
+
+std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& strategy) {
+  std::vector<TableUpdate> report;
+  if (strategy.train) sparse_updates(with_updates(forward, strategy, schedule_of(strategy)), &report);
+  return report;
 }
 
 std::vector<std::vector<GradientLayer>> gradient_layers(const Graph& forward, const Strategy& strategy) {

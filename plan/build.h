@@ -4,6 +4,7 @@
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/schedule/program.h>
 #include <tandem/dist/all_reduce_costs.h>
+#include <tandem/plan/sparse_updates.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem::engine {
@@ -19,6 +20,9 @@ Program build(const Graph& forward, const Strategy& strategy);
 
 /// Returns the graph that `build` lowers: after all passes, with complete tags.
 Graph planned_graph(const Graph& forward, const Strategy& strategy);
+
+/// Returns how the step updates its tables, in the order of the states.
+std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& strategy);
 
 /// Returns the gradients that the step reduces, by stage, in the order in which backward makes them
 /// (dist/data_parallel.h).

@@ -60,6 +60,14 @@ std::vector<std::int64_t> criteo_rows(std::int64_t most) {
 }
 
 Dlrm::Dlrm(DlrmOptions o) : options_(std::move(o)), bottom_(*this, "bottom"), top_(*this, "top") {
+  add_tables_and_layers();
+}
+Dlrm::Dlrm(ModuleBase& parent, const std::string& name, DlrmOptions o)
+    : ModuleOf(parent, name), options_(std::move(o)), bottom_(*this, "bottom"), top_(*this, "top") {
+  add_tables_and_layers();
+}
+
+void Dlrm::add_tables_and_layers() {
   std::vector<std::int64_t> bottom = options_.bottom;
   bottom.push_back(options_.width);
   add_layers(bottom_, options_.numbers, bottom);

@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <vector>
 
 #include <tandem/nn/containers.h>
@@ -30,9 +31,12 @@ struct Clicks {
 class Dlrm final : public ModuleOf<Tensor(const Clicks&)> {
  public:
   explicit Dlrm(DlrmOptions options = {});
+  Dlrm(ModuleBase& parent, const std::string& name, DlrmOptions options);
   Tensor forward(const Clicks& clicks) override;
 
  private:
+  void add_tables_and_layers();
+
   DlrmOptions options_;
   Sequential bottom_;
   Tensors tables_;

@@ -34,6 +34,7 @@ KernelPtr make_batch_norm_statistics_cpu(const KernelSpec& spec);
 KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec);
 KernelPtr make_attention_cpu(const KernelSpec& spec);
 KernelPtr make_attention_grad_cpu(const KernelSpec& spec);
+KernelPtr make_sparse_sgd_update_cpu(const KernelSpec& spec);
 KernelPtr make_lstm_cpu(const KernelSpec& spec);
 KernelPtr make_lstm_grad_cpu(const KernelSpec& spec);
 KernelPtr make_group_norm_cpu(const KernelSpec& spec);

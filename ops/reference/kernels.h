@@ -42,6 +42,7 @@ KernelPtr make_batch_norm_statistics_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_sums_reference(const KernelSpec& spec);
 KernelPtr make_attention_reference(const KernelSpec& spec);
 KernelPtr make_attention_grad_reference(const KernelSpec& spec);
+KernelPtr make_sparse_sgd_update_reference(const KernelSpec& spec);
 KernelPtr make_lstm_reference(const KernelSpec& spec);
 KernelPtr make_lstm_grad_reference(const KernelSpec& spec);
 KernelPtr make_group_norm_reference(const KernelSpec& spec);

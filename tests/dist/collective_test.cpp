@@ -144,6 +144,32 @@ TEST(AllReduceOp, IsTheSameOpWithAModelAxis) {
   EXPECT_EQ(op.cost(kThree, kThree).flops, 2008);
 }
 
+TEST(AllGatherOp, GivesEveryReplicaTheValuesOfAllInTheirOrder) {
+  constexpr int kReplicas = 3, kStages = 2;
+  const Types in = {{DType::i32, {2}}, {DType::f32, {2, 5}}, {DType::f32, {0}}};
+  const Types out = AllGatherOp(kReplicas).infer(in);
+  EXPECT_EQ((Shape{3, 2, 5}), out[1].shape);
+  run_ranks(kReplicas * kStages, [&](Comm& comm) {
+    const RankContext rank = context(comm, kReplicas, kStages);
+    const std::vector<std::int32_t> ids{rank.rank, -rank.rank};
+    const std::vector<float> rows = values_of<float>(rank.rank, 10, run_seed());
+    std::vector<std::int32_t> all_ids(6);
+    std::vector<float> all_rows(30);
+    run(*prepare(AllGatherOp(kReplicas), in, 40), {ids.data(), rows.data(), nullptr},
+        {all_ids.data(), all_rows.data(), nullptr}, rank);
+    for (int replica = 0; replica < kReplicas; ++replica) {
+      const int other = replica * kStages + rank.device;
+      EXPECT_EQ(other, all_ids[static_cast<std::size_t>(2 * replica)]);
+      const std::vector<float> theirs = values_of<float>(other, 10, run_seed());
+      EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(), all_rows.begin() + 10 * replica));
+    }
+  });
+  const Tensor x = Tensor::from({1, 2}, {2});
+  EXPECT_EQ((Shape{1, 2}), all_gather({x}, 1)[0].shape());
+  EXPECT_EQ(x.values(), all_gather({x}, 1)[0].values());
+  EXPECT_THROW(AllGatherOp(0), Error);
+}
+
 TEST(TransferOps, StagesOfOneReplicaExchangeValues) {
   constexpr int kReplicas = 2, kStages = 3;
   const Types type = {{DType::f32, {70, 3}}};

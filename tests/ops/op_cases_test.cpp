@@ -36,6 +36,7 @@ const std::map<std::string, std::string> kWithoutCase{
     {"send", "needs ranks: collective_test"},
     {"receive", "needs ranks: collective_test"},
     {"barrier", "needs ranks: collective_test"},
+    {"all_gather", "needs ranks: collective_test"},
     {"timer", "takes time, and its output is empty: collective_test"},
     {"detach", "differentiation stops there, and no Program computes it: constructs_test"},
     {"mapped", "made by the vmap rules of others, and checked by their cases"},
@@ -72,8 +73,8 @@ const std::map<std::string, std::string> kFused{{"attention", "compute attention
                                                 {"group_norm", "compose the norm from mean(), variance()"}};
 
 // Ops without a derivative: their cases say why, and check that a derivative is refused.
-const std::set<std::string> kConstant{"first_extreme", "arg_extreme", "one_hot",     "index32",
-                                      "noise",         "sgd_update",  "adam_update", "predict"};
+const std::set<std::string> kConstant{"first_extreme", "arg_extreme", "one_hot", "index32",          "noise",
+                                      "sgd_update",    "adam_update", "predict", "sparse_sgd_update"};
 
 std::set<std::string> ops_of(const Graph& graph) {
   std::set<std::string> ops;
@@ -121,7 +122,7 @@ TEST(OpRegistryTest, EveryOpIsDifferentiatedTwiceOrSaysWhyNot) {
 
 // Losses, weights, and the optimizer's statistics are f32 also in mixed precision.
 const std::set<std::string> kRefuseBf16{"cross_entropy", "cross_entropy_grad", "sgd_update", "adam_update",
-                                        "predict"};
+                                        "predict",       "sparse_sgd_update"};
 
 TEST(OpRegistryTest, ExactlyTheListedOpsRefuseBf16) {
   std::set<std::string> refuse;

@@ -3,6 +3,7 @@
 
 #include <tandem/ops/loss.h>
 #include <tandem/ops/random.h>
+#include <tandem/ops/sparse_update.h>
 #include <tandem/ops/update.h>
 
 #include "op_case.h"
@@ -142,11 +143,12 @@ OpCases random_cases() {
 
 OpCases update_cases() {
   OpCases cases;
-  const auto add = [&](std::string name, std::vector<InputSpec> inputs,
+  const auto add = [&](const std::string& name, std::vector<InputSpec> inputs,
                        std::function<Tensors(const Tensors&)> apply) {
-    OpCase c{std::move(name), std::move(inputs), std::move(apply)};
+    OpCase c{name, std::move(inputs), std::move(apply)};
     c.no_gradient = "updates are not differentiated";
-    c.no_bf16 = "updates f32 or f64, not bf16";
+    c.no_bf16 =
+        name.starts_with("sparse") ? "updates tables (V,…) in f32 or f64" : "updates f32 or f64, not bf16";
     c.exact = c.any_team = true;
     cases.push_back(c);
   };
@@ -178,6 +180,42 @@ OpCases update_cases() {
     }
     add("predict_" + name, {x, x, rate}, [](const Tensors& t) { return Tensors{predict(t[0], t[1], t[2])}; });
   }
+  // Tables with few rows, so that ids repeat, and with many, of which most stay.
+  const InputSpec rate = f32({}, 0.01, 0.1);
+  for (const std::int64_t rows : {1, 5, 300})
+    for (const std::int64_t features : {1, 7, 64}) {
+      const InputSpec table = f32({rows, features});
+      const auto last = static_cast<double>(rows - 1);
+      const std::string name = fmt::format("_{}x{}", rows, features);
+      add("sparse_sgd" + name, {table, rate, i32({4, 3}, 0, last), f32({4, 3, features})},
+          [](const Tensors& t) {
+            return Tensors{sparse_sgd_update(t[0], t[1], {t[2], t[3]})};
+          });
+      // Two micro-batches, of which the second has two lookups; of one replica and of three.
+      for (const std::int64_t replicas : {0, 3}) {
+        const auto of_all = [&](Shape shape) {
+          if (replicas > 0) shape.insert(shape.begin(), replicas);
+          return shape;
+        };
+        std::vector<InputSpec> inputs{table, rate};
+        for (const std::int64_t ids : {4, 6, 1}) {
+          inputs.push_back(i32(of_all({ids}), 0, last));
+          inputs.push_back(f32(of_all({ids, features})));
+        }
+        add(fmt::format("sparse_sgd_parts_replicas{}{}", replicas, name), inputs, [=](const Tensors& t) {
+          return Tensors{sparse_sgd_update(t[0], t[1], Tensors(t.begin() + 2, t.end()),
+                                           {.parts = {1, 2}, .replicas = static_cast<int>(replicas)})};
+        });
+        for (const bool mean : {false, true})
+          add(fmt::format("sparse_sgd_bags_mean{}_replicas{}{}", int{mean}, replicas, name),
+              {table, rate, i32(of_all({4, 3, 2}), -1, last), f32(of_all({4, 3, features}))},
+              [=](const Tensors& t) {
+                return Tensors{sparse_sgd_update(
+                    t[0], t[1], {t[2], t[3]},
+                    {.replicas = static_cast<int>(replicas), .bag = true, .mean = mean, .table = 1})};
+              });
+      }
+    }
   return cases;
 }
 

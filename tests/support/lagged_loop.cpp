@@ -198,7 +198,7 @@ class Loop {
     const std::int64_t samples = job_.batch_size / strategy_.microbatches;
     Shape shape = job_.sample;
     shape.insert(shape.begin(), samples);
-    const Tensor logits = (*model_)(input("images", {job_.dtype, shape}, batch, microbatch));
+    const Tensor logits = job_.logits(*model_, input("images", {job_.dtype, shape}, batch, microbatch));
     const Tensor loss = cross_entropy(logits, input("labels", {DType::i32, {samples}}, batch, microbatch));
     return strategy_.microbatches == 1 ? loss : scale(loss, 1.0 / strategy_.microbatches);
   }

@@ -97,7 +97,7 @@ Graph trace_job(const Job& job, std::int64_t samples) {
   shape.insert(shape.begin(), samples);
   const Tensor images = trace.input("images", {job.dtype, shape});
   const Tensor labels = trace.input(kLabelsInput, {DType::i32, {samples}});
-  const Tensor logits = (*model)(images);
+  const Tensor logits = job.logits(*model, images);
   const Scope scope("loss");
   trace.result(kLossResult, cross_entropy(logits, labels));
   return graph;

@@ -21,6 +21,11 @@ using namespace engine;
 /// A small training job on random data, to be run under many strategies and compared.
 struct Job {
   std::function<std::unique_ptr<nn::Module>()> model;
+  /// Makes logits (N, classes) of the samples; empty: the model does.
+  std::function<Tensor(nn::Module& model, const Tensor& samples)> forward{};
+  Tensor logits(nn::Module& net, const Tensor& samples) const {
+    return forward ? forward(net, samples) : net(samples);
+  }
   Shape sample;  ///< shape of one sample
   int classes = 5;
   DType dtype = DType::f32;
