@@ -1,9 +1,10 @@
-// Measures whole training steps on CIFAR-like images: their time, their share of the machine's arithmetic,
+// Measures whole training steps on drawn inputs: their time, their share of the machine's arithmetic,
 // and the sum of their kernels' times, each run by itself.
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/engine.h>
 
 #include "ceilings.h"
@@ -21,6 +22,8 @@ struct Options {
   std::int64_t batch = 128;
   int steps = 10;
   int threads = 0;
+  double momentum = 0.9;
+  std::string purpose{};
   bool kernels = false, bf16 = false;
 };
 
@@ -58,15 +61,23 @@ std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
   return list;
 }
 
+std::string purpose_of(const std::string& name, const Options& o) {
+  if (!o.purpose.empty()) return o.purpose;
+  return contains(nn::network_names(), name) ? "cifar" : nn::purpose_of(name);
+}
+
 void measure(const std::string& name, const Options& o, const Ceilings& most) {
-  const auto net = nn::make_network(name, 10);
-  net->initialize(1);
-  Strategy s{.optimizer = SgdOptions{.momentum = 0.9}, .threads = o.threads};
+  const nn::WholeNetwork net = nn::make_network(name, purpose_of(name, o), o.batch);
+  net.module->initialize(1);
+  Strategy s{.optimizer = SgdOptions{.momentum = o.momentum}, .threads = o.threads};
   if (o.bf16) s.amp = DType::bf16;
-  const Program p = build(traced(*net, o.batch), s);
-  DrawnHost host(o.batch);
+  const Graph forward = traced(net);
+  const double begin = steady_seconds();
+  const Program p = build(forward, s);
+  const double build_seconds = steady_seconds() - begin;
+  DrawnInputs host(net);
   Session session(p, thread_comms(p.ranks()), host, {.spans = 1'000'000});
-  session.load(net->state());
+  session.load(net.module->state());
   const std::vector<double> seconds = step_seconds(session, o.steps);
   const double step = seconds[seconds.size() / 2];
   Work work;
@@ -78,9 +89,15 @@ void measure(const std::string& name, const Options& o, const Ceilings& most) {
   const auto kernels = kernels_of(p, session.timeline());
   double alone = 0;
   for (const Kernels& k : kernels) alone += k.count * k.alone;
-  fmt::print("{:<12} {:9.2f} {:9.2f} {:8.0f} {:7.0f}% {:11.2f} {:7.0f}% {:8.2f} {:9.1f}\n", name, 1e3 * step,
-             1e3 * seconds[0], work.flops / step / 1e9, 100 * work.flops / step / most.flops, 1e3 * alone,
-             100 * alone / step, work.bytes / 1e9, static_cast<double>(planned_peak(p)) / 1e6);
+  fmt::print("{:<18} {:9.2f} {:9.2f} {:8.0f} {:7.0f}% {:11.2f} {:7.0f}% {:8.2f} {:8.2f} {:9.1f}\n", name,
+             1e3 * step, 1e3 * seconds[0], work.flops / step / 1e9, 100 * work.flops / step / most.flops,
+             1e3 * alone, 100 * alone / step, work.bytes / 1e9, build_seconds,
+             static_cast<double>(planned_peak(p)) / 1e6);
+  std::map<std::string, int> dense;  // tables, by why their updates are
+  for (const TableUpdate& table : table_updates(forward, s))
+    if (!table.why_not.empty()) ++dense[table.why_not];
+  for (const auto& [why, tables] : dense)
+    fmt::print("  {} with a dense update: {}\n", counted(tables, "table"), why);
   if (!o.kernels) return;
   for (const Kernels& k : kernels)
     fmt::print("  {:3} x {:8.3f} ms in the step, {:8.3f} alone  {}\n", k.count, 1e3 * k.in_step,
@@ -91,8 +108,8 @@ void measure_all(const Options& o) {
   const Ceilings most = measure_ceilings(o.threads);
   fmt::print("batch {}, {} threads, which do at most {:.0f} GFLOP/s and {:.0f} GB/s\n", o.batch, o.threads,
              most.flops / 1e9, most.bandwidth / 1e9);
-  fmt::print("{:<12} {:>9} {:>9} {:>8} {:>8} {:>11} {:>8} {:>8} {:>9}\n", "network", "step ms", "fastest",
-             "GFLOP/s", "of most", "kernels ms", "of step", "GB", "peak MB");
+  fmt::print("{:<18} {:>9} {:>9} {:>8} {:>8} {:>11} {:>8} {:>8} {:>8} {:>9}\n", "network", "step ms",
+             "fastest", "GFLOP/s", "of most", "kernels ms", "of step", "GB", "build s", "peak MB");
   for (const std::string& name : o.networks) measure(name, o, most);
 }
 
@@ -108,11 +125,16 @@ int main(int argc, char** argv) {
   bench::Options o;
   o.threads = default_threads();
   app.option_defaults()->always_capture_default();
-  app.add_option("networks", o.networks, "networks to measure")->check(CLI::IsMember(nn::network_names()));
+  app.add_option("networks", o.networks, "networks to measure, as tandem summary lists them");
+  app.add_option("--for", o.purpose,
+                 "what they are trained on; else CIFAR, or what a network of that name is for")
+      ->check(CLI::IsMember(nn::network_purposes()));
   app.add_option("-b,--batch-size", o.batch, "samples per step")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "number of measured steps, after two that do not count")
       ->check(CLI::PositiveNumber);
   app.add_option("--threads", o.threads, "threads of the team")->check(CLI::PositiveNumber);
+  app.add_option("--momentum", o.momentum, "of SGD; without it, tables have sparse updates")
+      ->check(CLI::Range(0.0, 0.999));
   app.add_flag("--bf16", o.bf16, "use mixed precision");
   app.add_flag("--kernels", o.kernels, "also print each kernel's time, in the step and alone");
   return apps::run_program(app, argc, argv, [&] {

@@ -14,34 +14,58 @@ import time
 
 try:
     import torch
-    from torch.nn.functional import cross_entropy
 except ImportError:
     sys.exit("vs_pytorch: PyTorch cannot be imported; run it with a Python that has it")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "tests/golden"))
+import originals  # noqa: E402
 from torch_networks import NETWORKS  # noqa: E402
+
+
+# Samples of a batch, unless --batch-size says another number.
+BATCHES = {"xception": 8, "inception_v4": 8, "vit_b_16": 8, "vit_60m": 8, "gpt2": 4, "bert_base": 4, "transformer": 32,
+           "residual_lstm": 32, "dlrm": 512}
+BATCH_OF_IMAGES = {"cifar": 128, "imagenet": 16}
+IMAGENET = "-imagenet"  # vgg16-imagenet, because CIFAR has a vgg16 too
+WITHOUT_MOMENTUM = ("dlrm",)  # so that tables can have sparse updates
+
+
+def original_of(network, samples):
+    """The network in PyTorch, and a batch."""
+    if network in NETWORKS:  # CIFAR's
+        batch = {"images": torch.randn(samples, 3, 32, 32), "labels": torch.randint(10, (samples,))}
+        return originals.Original("", "cifar", NETWORKS[network](), batch, lambda n, b: n(b["images"]))
+    return originals.NETWORKS[network.removesuffix(IMAGENET)](samples)
+
+
+def samples_of(network, arguments):
+    return arguments.batch_size or BATCHES.get(network) or BATCH_OF_IMAGES["cifar" if network in NETWORKS else "imagenet"]
 
 
 class Variant:
     """One way to run a network: a memory format, eager or compiled, a fused optimizer, f32 or bf16 autocast."""
 
-    def __init__(self, network, channels_last, compiled, fused, bf16, batch):
+    def __init__(self, network, channels_last, compiled, fused, bf16, samples):
         self.name = ("channels-last" if channels_last else "contiguous") + (", compiled" if compiled else "") + (
             ", fused" if fused else "")
         layout = torch.channels_last if channels_last else torch.contiguous_format
-        self.model = NETWORKS[network]().to(memory_format=layout)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9, fused=fused)
-        self.images = torch.randn(batch, 3, 32, 32).to(memory_format=layout)
-        self.labels = torch.randint(10, (batch,))
+        self.original = original_of(network, samples)
+        if network == "dlrm" and fused:  # fused optimizers take dense gradients only
+            self.original.net = originals.Dlrm(sparse=False)
+        self.model = self.original.net.to(memory_format=layout).train()
+        self.batch = {k: t.to(memory_format=layout) if t.dim() == 4 else t for k, t in self.original.batch.items()}
+        momentum = 0 if network in WITHOUT_MOMENTUM else 0.9
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=momentum, fused=fused)
         self.bf16 = bf16
         self.forward = torch.compile(self.model) if compiled else self.model
 
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            logits = self.forward(self.images)
-        cross_entropy(logits.float(), self.labels).backward()
+            y = self.original.run(self.forward, self.batch)
+        y = tuple(t.float() for t in y) if isinstance(y, tuple) else y.float()
+        self.original.loss(y, self.batch).backward()
         self.optimizer.step()
 
     def milliseconds(self, steps):
@@ -54,10 +78,10 @@ class Variant:
 
     def peak_megabytes(self):
         """Returns the bytes of tensors before a step plus the highest sum of its allocations, in MB."""
-        tensors = [self.images, self.labels]
+        tensors = list(self.batch.values())
         for group in self.optimizer.param_groups:
             for p in group["params"]:
-                tensors += [p, self.optimizer.state[p]["momentum_buffer"]]
+                tensors += [p] + [t for t in self.optimizer.state[p].values() if t is not None]
         alive = sum(t.numel() * t.element_size() for t in tensors)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             self.step()
@@ -70,23 +94,30 @@ class Variant:
 
 
 def ours(network, arguments):
-    command = [str(ROOT / "build/release/bin/bench_step"), network, "-b", str(arguments.batch_size), "--threads",
+    command = [str(ROOT / "build/release/bin/bench_step"), network.removesuffix(IMAGENET), "-b", str(samples_of(network, arguments)), "--threads",
                str(arguments.threads), "--steps", str(arguments.steps)] + (["--bf16"] if arguments.bf16 else [])
+    if network in WITHOUT_MOMENTUM:
+        command += ["--momentum", "0"]
+    if network not in NETWORKS:
+        command += ["--for", original_of(network, 2).purpose]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     fields = out.splitlines()[-1].split()
     return float(fields[1]), float(fields[-1])
 
 
 def compare(network, arguments):
-    variants = []
-    image = network not in ("mlp", "mlp-residual", "snn")
+    variants, samples = [], samples_of(network, arguments)
+    image = network not in ("mlp", "mlp-residual", "snn") and "images" in original_of(network, 2).batch
     for channels_last in ((False, True) if image else (False,)):
         for compiled in ((False, True) if arguments.compile else (False,)):
-            for fused in (False, True):
-                variant = Variant(network, channels_last, compiled, fused, arguments.bf16, arguments.batch_size)
-                for _ in range(2):
-                    variant.step()  # compiles, and makes the optimizer's state
-                variants.append(variant)
+            for fused in (False, True) if network in NETWORKS or network == "dlrm" else (True,):  # large: memory is scarce
+                try:
+                    variant = Variant(network, channels_last, compiled, fused, arguments.bf16, samples)
+                    for _ in range(2):
+                        variant.step()  # compiles, and makes the optimizer's state
+                    variants.append(variant)
+                except (RuntimeError, NotImplementedError) as e:
+                    print(f"{network}: PyTorch cannot run{' compiled' * compiled}{' fused' * fused}: {str(e).splitlines()[0]}")
     mine, theirs = [], {v.name: [] for v in variants}
     for _ in range(arguments.pairs):
         milliseconds, peak = ours(network, arguments)
@@ -96,27 +127,28 @@ def compare(network, arguments):
     for variant in variants:
         times = theirs[variant.name]
         ratio = statistics.median(t / m for t, m in zip(times, mine))
-        print(f"{network:<10} {statistics.median(mine):9.2f} {peak:9.1f}   {variant.name:<32} "
+        print(f"{network:<18} {statistics.median(mine):9.2f} {peak:9.1f}   {variant.name:<32} "
               f"{statistics.median(times):9.2f} {variant.peak_megabytes():9.1f} {ratio:7.2f}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", default=["mlp", "convnet", "resnet20", "vgg16", "snn"], help=f"of {', '.join(NETWORKS)}")
-    parser.add_argument("-b", "--batch-size", type=int, default=128)
+    parser.add_argument("networks", nargs="*", default=["mlp", "convnet", "resnet20", "vgg16", "snn"], help=f"of {', '.join([*NETWORKS, *originals.NETWORKS])}")
+    parser.add_argument("-b", "--batch-size", type=int, default=0, help="0: 128 for CIFAR, 16 for ImageNet, ...")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--steps", type=int, default=5, help="steps of each side in a pair")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--bf16", action="store_true", help="mixed precision in both")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="eager variants only")
     arguments = parser.parse_args()
-    unknown = set(arguments.networks) - set(NETWORKS)
+    known = [*NETWORKS, *originals.NETWORKS, "vgg16" + IMAGENET]
+    unknown = set(arguments.networks) - set(known)
     if unknown:
-        parser.error(f"unknown network {', '.join(unknown)}; there are {', '.join(NETWORKS)}")
+        parser.error(f"unknown network {', '.join(unknown)}; there are {', '.join(known)}")
     torch.set_num_threads(arguments.threads)
-    print(f"PyTorch {torch.__version__}, batch {arguments.batch_size}, {arguments.threads} threads, medians of "
+    print(f"PyTorch {torch.__version__}, {arguments.threads} threads, medians of "
           f"{arguments.pairs} pairs")
-    print(f"{'network':<10} {'ours ms':>9} {'peak MB':>9}   {'PyTorch':<32} {'ms':>9} {'peak MB':>9} {'ratio':>7}")
+    print(f"{'network':<18} {'ours ms':>9} {'peak MB':>9}   {'PyTorch':<32} {'ms':>9} {'peak MB':>9} {'ratio':>7}")
     for network in arguments.networks:
         compare(network, arguments)
 
