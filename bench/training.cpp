@@ -72,7 +72,7 @@ DrawnInputs::DrawnInputs(const nn::WholeNetwork& net) {
 
 void DrawnInputs::fill(const HostInput& in) {
   if (const auto drawn = drawn_.find(std::string(in.name)); drawn != drawn_.end())
-    std::memcpy(in.as<std::byte>().data(), drawn->second.data(), in.bytes.size());
+    std::memcpy(in.bytes.data(), drawn->second.data(), in.bytes.size());
   else
     in.set(0, in.name == kSeedInput ? 1 : 1e-3);
 }
