@@ -20,7 +20,7 @@ constexpr int kStages = 4;
 constexpr std::size_t kSmoothed = 20, kDrawnEvery = 10;  // iterations of a curve of losses
 
 TrainedNetwork train_all(const DualPipeRun& run, const DualPipeNetwork& network,
-                         const DualPipeImages& images) {
+                         const DualPipeSamples& samples) {
   TrainedNetwork trained{&network, run.batch(network.small_batch), {}};
   for (const DualPipeScheme& scheme : kDualPipeSchemes) {
     auto& curves = trained.curves.emplace_back();
@@ -32,7 +32,7 @@ TrainedNetwork train_all(const DualPipeRun& run, const DualPipeNetwork& network,
                               .batch_size = trained.batch_size,
                               .iterations = run.iterations,
                               .seed = static_cast<std::uint64_t>(seed)},
-                             images));
+                             samples));
     log_info(fmt::format("{}, {}: best validation accuracy {:.1f} %, {:.1f} ms per iteration", network.title,
                          scheme.title, 100 * mean(by_seed(curves, best_accuracy)),
                          mean(by_seed(curves, [](const LearningCurve& c) { return c.step_ms; }))));
@@ -195,9 +195,10 @@ void add_files(const std::vector<TrainedNetwork>& all, Report& report) {
 }  // namespace
 
 void add_training(const DualPipeRun& run, Report& report) {
-  const DualPipeImages images = read_images(run);
+  const DualPipeData data = read_data(run);
   std::vector<TrainedNetwork> all;
-  for (const DualPipeNetwork& network : run.networks) all.push_back(train_all(run, network, images));
+  for (const DualPipeNetwork& network : run.networks)
+    all.push_back(train_all(run, network, data.of(network)));
   add_curves(run, all, report.figures);
   add_time_to_accuracy(all, report);
   add_files(all, report);

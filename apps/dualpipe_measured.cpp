@@ -236,11 +236,11 @@ std::string cuts_csv(const std::vector<Measured>& all) {
 }  // namespace
 
 void add_measured(const DualPipeRun& run, Report& report) {
-  const DualPipeImages images = read_images(run);
+  const DualPipeData data = read_data(run);
   const std::int64_t batch = run.batch(kSmallBatch);
   std::vector<Measured> all;
   for (const DualPipeNetwork& network : run.networks) {
-    Measured& m = all.emplace_back(Measured{measure(network, images, batch, {kFew, kMany}), {}});
+    Measured& m = all.emplace_back(Measured{measure(network, data.of(network), batch, {kFew, kMany}), {}});
     for (const auto& [gpus, profiles] : m.network.profiles) m.outcomes[gpus] = scheme_outcomes(profiles);
   }
   const std::string how = fmt::format(

@@ -1,11 +1,15 @@
 #include "dualpipe_networks.h"
 
-#include <algorithm>
-
+#include <tandem/nn/models/deep_resnet.h>
+#include <tandem/nn/models/inception_v4.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/models/networks.h>
+#include <tandem/nn/models/residual_lstm_net.h>
 #include <tandem/nn/models/snn.h>
+#include <tandem/nn/models/transformer.h>
 #include <tandem/nn/models/vgg.h>
+
+#include "dualpipe_run.h"
 
 namespace tandem::apps {
 namespace {
@@ -19,26 +23,47 @@ std::unique_ptr<nn::Module> narrow_vgg() {
 std::unique_ptr<nn::Module> narrow_snn() {
   return std::make_unique<nn::Snn>(nn::SnnOptions{.width = 256, .classes = kClasses, .image = {32, 32, 3}});
 }
+// An eighth of the channels.
+std::unique_ptr<nn::Module> narrow_resnet152() {
+  return std::make_unique<nn::DeepResNet>(
+      nn::DeepResNetOptions{.depth = 152, .classes = kClasses, .width = 8});
+}
+std::unique_ptr<nn::Module> narrow_inception_v4() {
+  return std::make_unique<nn::InceptionV4>(
+      nn::InceptionV4Options{.classes = kClasses, .width = 4, .keeps_size = true});
+}
+// An eighth of the features, and as many words as drawn texts have.
+std::unique_ptr<nn::Module> narrow_transformer() {
+  return std::make_unique<nn::Transformer>(
+      nn::TransformerOptions{.words = kDrawnWords, .width = 64, .hidden = 64});
+}
+std::unique_ptr<nn::Module> narrow_residual_lstm() {
+  return std::make_unique<nn::ResidualLstmNet>(
+      nn::ResidualLstmNetOptions{.words = kDrawnWords, .width = 64, .cells = 128});
+}
 std::unique_ptr<nn::Module> resnet20() { return nn::make_network("resnet20", kClasses); }
 std::unique_ptr<nn::Module> mlp_residual() { return nn::make_network("mlp-residual", kClasses); }
 
 }  // namespace
 
-bool DualPipeNetwork::exists() const {
-  const std::vector<std::string> names = nn::network_names();
-  return std::ranges::find(names, name) != names.end();
+std::unique_ptr<nn::Module> DualPipeNetwork::whole() const {
+  if (name == "resnet152")
+    return std::make_unique<nn::DeepResNet>(nn::DeepResNetOptions{.depth = 152, .classes = kClasses});
+  if (name == "inception_v4")
+    return std::make_unique<nn::InceptionV4>(nn::InceptionV4Options{.classes = kClasses, .keeps_size = true});
+  if (name == "transformer") return std::make_unique<nn::Transformer>();
+  if (name == "residual_lstm") return std::make_unique<nn::ResidualLstmNet>();
+  return nn::make_network(name, kClasses);
 }
-
-std::unique_ptr<nn::Module> DualPipeNetwork::whole() const { return nn::make_network(name, kClasses); }
 
 std::vector<DualPipeNetwork> dualpipe_networks() {
   return {
       {"vgg16", "VGG16", kCnn, 2e-3, true, true, narrow_vgg, 64},
-      {"resnet152", "ResNet-152", kCnn, 2e-2},
-      {"inception_v4", "Inception v4", kCnn, 1e-3},
+      {"resnet152", "ResNet-152", kCnn, 2e-2, true, true, narrow_resnet152, 16},
+      {"inception_v4", "Inception v4", kCnn, 1e-3, true, true, narrow_inception_v4, 16},
       {"snn", "SNN", kOther, 1e-3, true, true, narrow_snn, 64},
-      {"transformer", "Transformer", kOther, 5e-5},
-      {"residual_lstm", "Residual LSTM", kOther, 5e-3},
+      {"transformer", "Transformer", kOther, 5e-5, true, true, narrow_transformer, 64, true},
+      {"residual_lstm", "Residual LSTM", kOther, 5e-3, true, true, narrow_residual_lstm, 64, true},
       {"resnet56", "ResNet-56", kCnn, 2e-2, false, true},
       {"resnet20", "ResNet-20", kCnn, 2e-2, false, false, resnet20, 16},
       {"mlp-residual", "residual MLP", kOther, 5e-3, false, false, mlp_residual, 64},

@@ -14,7 +14,7 @@ enum NetworkKind : std::uint8_t { kAll, kCnn, kOther };
 
 /// A network of the paper, or one that stands in its place.
 struct DualPipeNetwork {
-  std::string name;         ///< of nn::make_network
+  std::string name;         ///< as nn::make_network has it
   std::string title;        ///< as in the paper
   NetworkKind kind = kCnn;  ///< kCnn or kOther
   double lr = 0;            ///< the paper's; where it has none, that of the network in whose place it stands
@@ -23,10 +23,9 @@ struct DualPipeNetwork {
   /// The size that --scale small trains. Empty: it trains none.
   std::function<std::unique_ptr<nn::Module>()> small{};
   std::int64_t small_batch = 0;
+  bool reads_texts = false;  ///< of words; else images
 
-  /// Returns whether nn::make_network has it.
-  bool exists() const;
-  /// Returns it in the paper's size, for ten classes, without weights.
+  /// Returns it in the paper's size, for the classes of its samples, without weights.
   std::unique_ptr<nn::Module> whole() const;
 };
 

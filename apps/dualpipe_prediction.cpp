@@ -23,7 +23,7 @@ const std::vector<int> kUpdates{1, 2, 3};
 
 // What SpecTrain measures under a rule of SGD: a series for each of kUpdates.
 std::vector<PredictionSeries> measured(const DualPipeRun& run, const DualPipeNetwork& network,
-                                       const DualPipeImages& images, SgdRule rule) {
+                                       const DualPipeSamples& images, SgdRule rule) {
   DualPipeJob job{.network = network.whole(),
                   .schedule = kDualPipeSchemes[kSpecTrain].schedule,
                   .stages = kStages,
@@ -79,7 +79,7 @@ Claim ratio_claim_of(const std::string& rule, int updates, const PredictionSerie
 
 void add_prediction(const DualPipeRun& run, Report& report) {
   const DualPipeNetwork& snn = run.networks.at(0);
-  const DualPipeImages images = read_images(run);
+  const DualPipeData data = read_data(run);
   Figure figure{
       "fig9",
       "Fig. 9: RMSE of predicted and of stale weights",
@@ -95,7 +95,7 @@ void add_prediction(const DualPipeRun& run, Report& report) {
       "RMSE",
       {}};
   for (const std::string rule : kSgdRules) {
-    const std::vector<PredictionSeries> all = measured(run, snn, images, sgd_rule(rule));
+    const std::vector<PredictionSeries> all = measured(run, snn, data.images, sgd_rule(rule));
     for (std::size_t i = 0; i < all.size(); ++i) figure.panels.push_back(panel_of(rule, kUpdates[i], all[i]));
     report.claims.push_back(nearer_claim(rule, all));
     log_info(fmt::format("{}: {}", report.claims.back().asked, report.claims.back().ours));

@@ -34,8 +34,8 @@ double flops_of(const Program& program) {
 // Measures one network.
 class Measurement {
  public:
-  Measurement(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch)
-      : images_(images), batch_(batch), network_(network), net_(traced(network, images)) {}
+  Measurement(const DualPipeNetwork& network, const DualPipeSamples& samples, std::int64_t batch)
+      : samples_(samples), batch_(batch), network_(network), net_(traced(network, samples)) {}
 
   // What all schemes and numbers of stages have in common.
   StageProfile common() const {
@@ -85,18 +85,18 @@ class Measurement {
                                        .lockstep = true,
                                        .cuts = strategy.cuts,
                                        .measure_busy = true},
-                                      {images_.train, {}});
+                                      {samples_.train, {}});
     return {curve.step_ms, curve.busy};
   }
 
  private:
-  TrainFeed feed(std::int64_t samples) const { return measured_feed(images_.train, samples); }
+  TrainFeed feed(std::int64_t samples) const { return measured_feed(samples_.train, samples); }
   double batch_ms(std::int64_t samples) const {
     TrainFeed host = feed(samples);
     return measured_batch_ms(net_.forward(samples), one_, host, net_.module->state());
   }
 
-  const DualPipeImages& images_;
+  const DualPipeSamples& samples_;
   const std::int64_t batch_;
   const DualPipeNetwork& network_;
   const TracedNetwork net_;
@@ -109,8 +109,8 @@ Graph TracedNetwork::forward(std::int64_t samples) const {
   return trace_forward(*module, data, classification(), samples, true);
 }
 
-TracedNetwork traced(const DualPipeNetwork& network, const DualPipeImages& images) {
-  TracedNetwork result{network.whole(), *images.train};
+TracedNetwork traced(const DualPipeNetwork& network, const DualPipeSamples& samples) {
+  TracedNetwork result{network.whole(), *samples.train};
   result.module->initialize(1);
   return result;
 }
@@ -132,9 +132,9 @@ double MeasuredNetwork::single_ms() const {
   return profiles.begin()->second.begin()->second.uncut->single_ms;
 }
 
-MeasuredNetwork measure(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch,
+MeasuredNetwork measure(const DualPipeNetwork& network, const DualPipeSamples& samples, std::int64_t batch,
                         const std::vector<int>& gpus) {
-  const Measurement measurement(network, images, batch);
+  const Measurement measurement(network, samples, batch);
   MeasuredNetwork result{network.title, {}, {}, {}};
   StageProfile profile = measurement.common();
   for (const int n : gpus) {

@@ -20,8 +20,8 @@ struct TracedNetwork {
   const Dataset& data;
   engine::Graph forward(std::int64_t samples) const;
 };
-/// Returns the network in the paper's size, for the training images, which it refers to.
-TracedNetwork traced(const DualPipeNetwork& network, const DualPipeImages& images);
+/// Returns the network in the paper's size, for the training samples, which it refers to.
+TracedNetwork traced(const DualPipeNetwork& network, const DualPipeSamples& samples);
 
 /// Returns how a scheme trains in lockstep on so many stages, which are not cut yet.
 Strategy lockstep_strategy(const DualPipeScheme& scheme, int stages);
@@ -49,7 +49,7 @@ struct MeasuredNetwork {
 /// that are best for each scheme by the measured kernels of the network's layers. A device is one core; its
 /// link is as much slower than PCIe 3.0 x16 as it is slower than the paper's GPU, by operations per
 /// second.
-MeasuredNetwork measure(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch,
+MeasuredNetwork measure(const DualPipeNetwork& network, const DualPipeSamples& samples, std::int64_t batch,
                         const std::vector<int>& gpus);
 
 }  // namespace tandem::apps

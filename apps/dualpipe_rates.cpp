@@ -23,7 +23,7 @@ constexpr std::array kSchemes{kDualPipeSchemes[kData], kDualPipeSchemes[kVanilla
                               kDualPipeSchemes[kSpecTrain]};
 
 Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNetwork& network,
-               const DualPipeImages& images) {
+               const DualPipeSamples& images) {
   const SgdRule rule = sgd_rule(name);
   Panel panel{name, {}, {}};
   for (const DualPipeScheme& scheme : kSchemes) panel.series.push_back({scheme.title, {}});
@@ -55,7 +55,7 @@ Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNe
 
 void add_rates(const DualPipeRun& run, Report& report) {
   const DualPipeNetwork& network = run.networks.at(0);
-  const DualPipeImages images = read_images(run);
+  const DualPipeData data = read_data(run);
   Figure figure{
       "rates",
       "Accuracy by learning rate",
@@ -69,7 +69,7 @@ void add_rates(const DualPipeRun& run, Report& report) {
       "scheme",
       "validation accuracy in %",
       {}};
-  for (const char* rule : kSgdRules) figure.panels.push_back(panel_of(rule, run, network, images));
+  for (const char* rule : kSgdRules) figure.panels.push_back(panel_of(rule, run, network, data.of(network)));
   report.figures.push_back(std::move(figure));
 }
 

@@ -41,11 +41,24 @@ inline constexpr std::array kSgdRules{"momentum", "ema", "raw+ema"};
 /// A pipeline is validated, and so drained, after so many iterations.
 inline constexpr std::int64_t kValidateEvery = 200;
 
-/// Training and validation images of --data, or drawn ones; normalized.
-struct DualPipeImages {
+/// Training and validation samples.
+struct DualPipeSamples {
   DatasetPtr train, test;
 };
-DualPipeImages read_images(const DualPipeRun& run);
+/// Normalized images of --data, or drawn ones; and drawn texts.
+struct DualPipeData {
+  DualPipeSamples images, texts;
+  /// Returns what a network reads.
+  const DualPipeSamples& of(const DualPipeNetwork& network) const {
+    return network.reads_texts ? texts : images;
+  }
+};
+DualPipeData read_data(const DualPipeRun& run);
+
+/// Returns drawn texts of 20 words, numbers below `kDrawnWords`, in two classes. Most words are of both; a
+/// few tell a class, and three in four of them are right.
+DatasetPtr draw_texts(std::int64_t count, std::int64_t first_index);
+inline constexpr std::int64_t kDrawnWords = 2000;
 
 // The parts of the page. Each adds its figures and what they say about the paper's sentences, of all networks
 // of the run: those with which the part works.

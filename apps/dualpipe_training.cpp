@@ -21,7 +21,6 @@ namespace {
 
 constexpr double kMomentum = 0.9;
 constexpr std::int64_t kValidationBatch = 250;
-constexpr double kChance = 0.1;  // the accuracy of guessing one of ten classes
 
 // The epochs of a dataset, cut into shorter ones, since a Trainer can validate after each epoch.
 class ShortEpochs final : public DatasetAdapter {
@@ -41,20 +40,20 @@ class ShortEpochs final : public DatasetAdapter {
   const std::int64_t size_;
 };
 
-// Images first … first + count − 1, and their labels.
-std::pair<Tensor, Tensor> images_at(const Dataset& data, std::int64_t first, std::int64_t count) {
+// Samples first … first + count − 1, and their labels.
+std::pair<Tensor, Tensor> samples_at(const Dataset& data, std::int64_t first, std::int64_t count) {
   TensorType type = data.type();
   type.shape.insert(type.shape.begin(), count);
-  const Tensor images = Tensor::empty(type);
+  const Tensor samples = Tensor::empty(type);
   std::vector<std::int32_t> labels;
   Sample sample;
-  auto* to = static_cast<std::byte*>(const_cast<void*>(images.data()));
+  auto* to = static_cast<std::byte*>(const_cast<void*>(samples.data()));
   for (std::int64_t i = first; i < first + count; ++i) {
     data.get(0, i, sample);
     to = std::ranges::copy(sample.data, to).out;
     labels.push_back(sample.labels.at(0));
   }
-  return {images, Tensor::from(labels, {count})};
+  return {samples, Tensor::from(labels, {count})};
 }
 
 Validation validate(nn::Module& network, const Dataset& data, std::int64_t iterations) {
@@ -63,8 +62,8 @@ Validation validate(nn::Module& network, const Dataset& data, std::int64_t itera
   Validation result{iterations};
   for (std::int64_t first = 0; first < data.size(); first += kValidationBatch) {
     const std::int64_t count = std::min(kValidationBatch, data.size() - first);
-    const auto [images, labels] = images_at(data, first, count);
-    const Tensor output = network(images);
+    const auto [samples, labels] = samples_at(data, first, count);
+    const Tensor output = network(samples);
     const double share = static_cast<double>(count) / static_cast<double>(data.size());
     result.loss += share * cross_entropy(output, labels).item();
     result.accuracy += correct_count(output, labels).item() / static_cast<double>(data.size());
@@ -90,16 +89,17 @@ TrainerOptions options_of(const DualPipeJob& job) {
 }  // namespace
 
 double best_accuracy(const LearningCurve& curve) {
-  if (curve.validations.empty()) return kChance;
+  if (curve.validations.empty()) return 1.0 / curve.classes;
   return std::ranges::max(curve.validations, {}, &Validation::accuracy).accuracy;
 }
 
-LearningCurve train(DualPipeJob job, const DualPipeImages& images) {
+LearningCurve train(DualPipeJob job, const DualPipeSamples& samples) {
   LearningCurve curve;
+  curve.classes = samples.train->classes();
   std::vector<double> seconds;
   nn::Module& network = *job.network;
   network.initialize(job.seed);
-  const auto shuffled = std::make_shared<ShuffledDataset>(images.train, job.seed);
+  const auto shuffled = std::make_shared<ShuffledDataset>(samples.train, job.seed);
   Trainer trainer(network, std::make_shared<ShortEpochs>(shuffled, kValidateEvery * job.batch_size),
                   options_of(job));
   const engine::Program& program = trainer.session().program(trainer.training_program());
@@ -117,12 +117,13 @@ LearningCurve train(DualPipeJob job, const DualPipeImages& images) {
                    },
                .end_epoch =
                    [&](const EpochResult& e) {
-                     if (images.test) curve.validations.push_back(validate(network, *images.test, e.batches));
+                     if (samples.test)
+                       curve.validations.push_back(validate(network, *samples.test, e.batches));
                    },
                .end =
                    [&](const EpochResult& e) {
-                     if (images.test && e.batches % kValidateEvery != 0)
-                       curve.validations.push_back(validate(network, *images.test, e.batches));
+                     if (samples.test && e.batches % kValidateEvery != 0)
+                       curve.validations.push_back(validate(network, *samples.test, e.batches));
                    }});
   try {
     trainer.fit();

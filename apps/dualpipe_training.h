@@ -19,14 +19,14 @@ struct DualPipeJob {
   double lr = 0;
   SgdRule rule = SgdRule::momentum;
   std::int64_t batch_size = 0, iterations = 0;
-  std::uint64_t seed = 1;  ///< of the first weights and of the order of the images
+  std::uint64_t seed = 1;  ///< of the first weights and of the order of the samples
   bool lockstep = false;
   std::vector<std::string> cuts{};  ///< as in Strategy
   bool measure_busy = false;        ///< of a lockstep run
   std::vector<int> measure_prediction{};
 };
 
-/// A point of a learning curve on the validation images.
+/// A point of a learning curve on the validation samples.
 struct Validation {
   std::int64_t iterations = 0;  ///< before it
   double loss = 0, accuracy = 0;
@@ -34,6 +34,7 @@ struct Validation {
 
 /// What a training did. If it diverged, it ends before the iterations that were asked for.
 struct LearningCurve {
+  int classes = 0;           ///< of the samples
   std::vector<double> loss;  ///< by iteration
   std::vector<Validation> validations;
   std::vector<std::vector<PredictionError>> prediction;  ///< by iteration, as DualPipeJob asks for
@@ -47,8 +48,8 @@ struct LearningCurve {
 double best_accuracy(const LearningCurve& curve);
 
 /// Trains with SGD and momentum 0.9 on threads, and validates every kValidateEvery iterations and at the end,
-/// if there are validation images. Throws Error as training does, but not if the loss or the weights are no
+/// if there are validation samples. Throws Error as training does, but not if the loss or the weights are no
 /// longer finite.
-LearningCurve train(DualPipeJob job, const DualPipeImages& images);
+LearningCurve train(DualPipeJob job, const DualPipeSamples& samples);
 
 }  // namespace tandem::apps

@@ -23,8 +23,8 @@ struct Sent {
   double ratio() const { return data / pipeline; }
 };
 
-Sent sent(const DualPipeNetwork& network, const DualPipeImages& images, std::int64_t batch) {
-  const TracedNetwork net = traced(network, images);
+Sent sent(const DualPipeNetwork& network, const DualPipeSamples& samples, std::int64_t batch) {
+  const TracedNetwork net = traced(network, samples);
   Strategy strategy = lockstep_strategy(kDualPipeSchemes[kSpecTrain], kGpus);
   strategy.kernels = nullptr;  // it does not run
   Sent result{network.title};
@@ -38,12 +38,12 @@ Sent sent(const DualPipeNetwork& network, const DualPipeImages& images, std::int
 }  // namespace
 
 void add_transfers(const DualPipeRun& run, Report& report) {
-  const DualPipeImages images = read_images(run);
+  const DualPipeData data = read_data(run);
   const std::int64_t batch = run.batch(kPaperBatch);
   Panel panel{"", {}, {{"Data P.", {}}, {"pipeline", {}}}};
   std::vector<Sent> all;
   for (const DualPipeNetwork& network : run.networks) {
-    const Sent& bytes = all.emplace_back(sent(network, images, batch));
+    const Sent& bytes = all.emplace_back(sent(network, data.of(network), batch));
     panel.places.push_back(network.title);
     panel.series[0].values.push_back(bytes.data / kBytesPerMb);
     panel.series[1].values.push_back(bytes.pipeline / kBytesPerMb);

@@ -101,7 +101,7 @@ def ours(network, arguments):
     if network not in NETWORKS:
         command += ["--for", original_of(network, 2).purpose]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    fields = out.splitlines()[-1].split()
+    fields = next(line.split() for line in out.splitlines() if line.startswith(command[1] + " "))
     return float(fields[1]), float(fields[-1])
 
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 
 #include <tandem/datasets/cifar.h>
@@ -28,8 +29,15 @@ DatasetPtr normalized(MemoryDataset images) {
 
 }  // namespace
 
-DualPipeImages read_images(const DualPipeRun& run) {
-  return {normalized(read(run, CifarSplit::train)), normalized(read(run, CifarSplit::test))};
+DualPipeData read_data(const DualPipeRun& run) {
+  DualPipeData data;
+  const auto reads_texts = [](const DualPipeNetwork& n) { return n.reads_texts; };
+  if (!std::ranges::all_of(run.networks, reads_texts))
+    data.images = {normalized(read(run, CifarSplit::train)), normalized(read(run, CifarSplit::test))};
+  if (std::ranges::any_of(run.networks, reads_texts))
+    data.texts = {draw_texts(run.paper ? kPaperTrain : kSmallTrain, 0),
+                  draw_texts(run.paper ? kPaperTest : kSmallTest, kFirstDrawnTestIndex)};
+  return data;
 }
 
 }  // namespace tandem::apps

@@ -1,0 +1,217 @@
+// `tandem forward` and `tandem convert-weights`, with the small weights of tests/golden/originals, whose
+// values golden_originals_test.cpp compares.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/files.h>
+#include <tandem/nn/models/mobilenet_v3.h>
+#include <tandem/nn/safetensors.h>
+#include <tandem/nn/weights.h>
+#include <tandem/ops/eager.h>
+#include <tandem/ops/pointwise.h>
+
+#include "cli.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using nn::SafetensorsFile;
+
+const std::string kOriginals = TANDEM_SOURCE "/tests/golden/originals/";
+
+class CliWeights : public Cli {
+ protected:
+  void write_batch(const std::string& name, const StateDict& tensors) const {
+    engine::replace_durably(engine::Files::system(), file(name),
+                            [&](const engine::Sink& sink) { nn::write_safetensors(tensors, sink); });
+  }
+  // A copy of an original's folder, with another value in its config.json.
+  std::string changed(const std::string& original, const std::string& key, const json& value) const {
+    fs::copy(kOriginals + original, file(original),
+             fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    json config = read_json(kOriginals + original + "/config.json");
+    config[key] = value;
+    write(original + "/config.json", config.dump());
+    return file(original);
+  }
+  std::string forward(const std::string& network, const std::string& weights,
+                      const std::string& batch) const {
+    return kTandem + fmt::format("forward {} --weights {} --batch {} --output {}", network, weights, batch,
+                                 file("out"));
+  }
+  std::string forward(const std::string& network, const std::string& original) const {
+    return forward(network, kOriginals + original, kOriginals + original + "/batch.safetensors");
+  }
+};
+
+Tensor ids(std::vector<double> values, Shape shape) {
+  return Tensor::from(values, std::move(shape), DType::i64);
+}
+
+TEST_F(CliWeights, ForwardGivesWhatTheOriginalGives) {
+  for (const auto& [network, original] : {std::pair("gpt2", "gpt2"),
+                                          {"gpt2", "gpt2-body"},
+                                          {"bert_base", "bert"},
+                                          {"bert_base", "bert-classifier"},
+                                          {"vit_b_16", "vit-huggingface"}}) {
+    SCOPED_TRACE(original);
+    const Ended e = run(forward(network, original) + " --gradients");
+    ASSERT_EQ(0, e.status) << e.err;
+    const json golden = read_json(kOriginals + "results.json").at("networks").at(original);
+    const SafetensorsFile out(file("out"));
+    const double loss = golden.at("losses").at(0);
+    EXPECT_NEAR(loss, out.read("loss").item(), 1e-5 * loss);
+    ASSERT_TRUE(e.out.starts_with("loss ")) << e.out;
+    EXPECT_NEAR(loss, std::stod(e.out.substr(5)), 1e-5 * loss);
+    const std::vector<double> logits = out.read("logits").values(), expected = golden.at("logits");
+    const std::size_t stride = std::max<std::size_t>(1, logits.size() / 40);
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(expected[i], logits[i * stride], 1e-4);
+    std::size_t gradients = 0;
+    for (const auto& [name, entry] : out.tensors()) {
+      if (!name.starts_with("grad.")) continue;
+      ++gradients;
+      const std::string parameter = name.substr(5);
+      const std::string prefix = original == std::string("gpt2-body") ? "transformer." : "";
+      ASSERT_TRUE(parameter.starts_with(prefix));
+      double squares = 0;
+      for (const double g : out.read(name).values()) squares += g * g;
+      EXPECT_NEAR(golden.at("norms").at(parameter.substr(prefix.size())).get<double>(), std::sqrt(squares),
+                  1e-3)
+          << name;
+      EXPECT_EQ(entry.type, SafetensorsFile(kOriginals + original + "/model.safetensors")
+                                .tensors()
+                                .at(parameter.substr(prefix.size()))
+                                .type)
+          << "in the file's layout";
+    }
+    EXPECT_EQ(golden.at("norms").size(), gradients);
+  }
+}
+
+TEST_F(CliWeights, ConvertedWeightsComeBackBitForBit) {
+  for (const auto& [network, original, names] : {std::tuple("gpt2", "gpt2", "huggingface"),
+                                                 {"bert_base", "bert", "huggingface"},
+                                                 {"vit_b_16", "vit-huggingface", "huggingface"},
+                                                 {"vit_b_16", "vit-huggingface", "timm"},
+                                                 {"vit_b_16", "vit-huggingface", "torchvision"}}) {
+    SCOPED_TRACE(fmt::format("{} {}", original, names));
+    const fs::path there = file("there");
+    fs::create_directories(there);
+    fs::copy_file(kOriginals + original + "/config.json", there / "config.json",
+                  fs::copy_options::overwrite_existing);
+    const std::string convert = kTandem + "convert-weights " + network + " ";
+    Ended e = run(convert + kOriginals + original + " " + (there / "model.safetensors").string() +
+                  " --names " + names);
+    ASSERT_EQ(0, e.status) << e.err;
+    e = run(convert + there.string() + " " + file("back") + " --names huggingface");
+    ASSERT_EQ(0, e.status) << e.err;
+    const SafetensorsFile before(kOriginals + original + "/model.safetensors"), after(file("back"));
+    ASSERT_EQ(before.tensors().size(), after.tensors().size());
+    for (const auto& [name, entry] : before.tensors())
+      EXPECT_EQ(before.read(name).values(), after.read(name).values());
+  }
+}
+
+TEST_F(CliWeights, OldFilesOfBertAndGpt2AreRead) {
+  StateDict bert = SafetensorsFile(kOriginals + "bert/model.safetensors").read_all(), old;
+  for (const auto& [name, tensor] : bert) {
+    std::string was = name;
+    if (was.ends_with("LayerNorm.weight")) was.replace(was.size() - 6, 6, "gamma");
+    if (was.ends_with("LayerNorm.bias")) was.replace(was.size() - 4, 4, "beta");
+    old[was] = tensor;
+  }
+  old["bert.embeddings.position_ids"] = ids({0, 1, 2}, {1, 3});
+  old["cls.predictions.decoder.weight"] = bert.at("bert.embeddings.word_embeddings.weight");
+  fs::create_directories(file("old"));
+  fs::copy_file(kOriginals + "bert/config.json", file("old/config.json"));
+  write_batch("old/model.safetensors", old);
+  EXPECT_EQ(0, run(forward("bert_base", file("old"), kOriginals + "bert/batch.safetensors")).status);
+  // A head of its own would be lost.
+  old["cls.predictions.decoder.weight"] = bert.at("bert.embeddings.word_embeddings.weight") + 1;
+  write_batch("old/model.safetensors", old);
+  expect_refused(
+      forward("bert_base", file("old"), kOriginals + "bert/batch.safetensors"),
+      {"cls.predictions.decoder.weight", "differs from", "word_embeddings", "one parameter for both"});
+
+  StateDict gpt2 = SafetensorsFile(kOriginals + "gpt2/model.safetensors").read_all();
+  gpt2["transformer.h.0.attn.bias"] = Tensor::zeros({DType::f32, {1, 1, 12, 12}});
+  gpt2["transformer.h.1.attn.masked_bias"] = Tensor::zeros({DType::f32, {}});
+  gpt2["lm_head.weight"] = gpt2.at("transformer.wte.weight");
+  fs::copy_file(kOriginals + "gpt2/config.json", file("old/config.json"),
+                fs::copy_options::overwrite_existing);
+  write_batch("old/model.safetensors", gpt2);
+  EXPECT_EQ(0, run(forward("gpt2", file("old"), kOriginals + "gpt2/batch.safetensors")).status);
+}
+
+TEST_F(CliWeights, WeightsOfAnotherNetworkAreRefusedAndNamed) {
+  nn::MobileNetV3 net;
+  net.initialize(1);
+  nn::save_weights(net, file("weights"));
+  write_batch("batch", {{"images", Tensor::zeros({DType::f32, {1, 3, 64, 64}})}});
+  expect_refused(forward("resnet18", file("weights"), file("batch")),
+                 {"does not fit the model", "missing: conv1.weight", "unexpected: features.0.0.weight",
+                  "fits this network better: mobilenet_v3_large --for imagenet"});
+  expect_refused(forward("resnet18", kOriginals + "dlrm/model.safetensors", file("batch")),
+                 {"(0 of its 102 tensors do)", "unexpected: bottom.0.bias"});
+  expect_refused(kTandem + "convert-weights mobilenet_v3_large " + file("weights") + " " + file("other") +
+                     " --names timm",
+                 {"'timm'", "torchvision"});
+}
+
+TEST_F(CliWeights, AConfigThatContradictsTheWeightsIsNamed) {
+  const auto refused = [&](const std::string& network, const std::string& original, const std::string& key,
+                           const json& value, const std::vector<std::string>& words) {
+    SCOPED_TRACE(key);
+    expect_refused(
+        forward(network, changed(original, key, value), kOriginals + original + "/batch.safetensors"), words);
+  };
+  refused("gpt2", "gpt2", "n_layer", 3, {"missing: transformer.h.2.attn", "config.json"});
+  refused("gpt2", "gpt2", "n_embd", 48,
+          {"mismatched: transformer.wte.weight: f32[50, 24], the model's f32[50, 48]"});
+  refused("gpt2", "gpt2", "n_head", 5, {"24 features do not split into 5 heads"});
+  refused("gpt2", "gpt2", "n_layer", "two", {"config.json", "n_layer"});
+  refused("gpt2", "gpt2", "model_type", "bert", {"config.json", "model_type", "gpt2"});
+  refused("gpt2", "gpt2", "layer_norm_epsilon", 1e-3, {"layer_norm_epsilon", "1e-05"});
+  refused("vit_b_16", "vit-huggingface", "patch_size", 5, {"patch"});
+  expect_refused(forward("dlrm", changed("gpt2", "n_layer", 2), kOriginals + "dlrm/batch.safetensors"),
+                 {"no sizes of dlrm can be read from a config.json"});
+}
+
+TEST_F(CliWeights, BatchesThatDoNotFitAreRefused) {
+  const auto refused = [&](const StateDict& batch, const std::vector<std::string>& words,
+                           const std::string& more = "") {
+    write_batch("batch", batch);
+    expect_refused(forward("gpt2", kOriginals + "gpt2", file("batch")) + more, words);
+  };
+  const Tensor good = ids({1, 2, 3}, {1, 3});
+  refused({{"words", good}}, {"has no 'input_ids'"});
+  refused({{"input_ids", good}, {"dense", good}}, {"'dense'", "gpt2 does not take", "input_ids, labels"});
+  refused({{"input_ids", Tensor::zeros({DType::f32, {1, 3}})}},
+          {"'input_ids' must be i32 with 2 axes", "f32[1, 3]"});
+  refused({{"input_ids", ids({1, 50, 3}, {1, 3})}}, {"index 50", "outside the range 0 to 49"});
+  refused({{"input_ids", ids({1, -1, 3}, {1, 3})}}, {"index -1"});
+  refused({{"input_ids", Tensor::zeros({DType::i64, {1, 13}})}}, {"at most 12 positions", "[1, 13]"});
+  refused({{"input_ids", good}, {"labels", ids({1, 2, 99}, {1, 3})}}, {"99", "50"});
+  refused({{"input_ids", good}}, {"--gradients", "'labels'"}, " --gradients");
+  expect_refused(forward("gpt2", kOriginals + "gpt2", file("none")), {"none"});
+  expect_refused(forward("gpt3", kOriginals + "gpt2", file("batch")), {"'gpt3'", "gpt2"});
+  expect_refused(forward("vgg16", kOriginals + "gpt2", file("batch")), {"vgg16", "cifar, imagenet", "--for"});
+}
+
+// Then no word is read; the scores are finite.
+TEST_F(CliWeights, AMaskThatHidesAllGivesFiniteScores) {
+  StateDict batch = SafetensorsFile(kOriginals + "bert/batch.safetensors").read_all();
+  batch["attention_mask"] = Tensor::zeros(batch.at("attention_mask").type());
+  write_batch("batch", batch);
+  ASSERT_EQ(0, run(forward("bert_base", kOriginals + "bert", file("batch")) + " --gradients").status);
+  const SafetensorsFile out(file("out"));
+  for (const auto& [name, entry] : out.tensors())
+    for (const double x : out.read(name).values()) ASSERT_TRUE(std::isfinite(x)) << name;
+}
+
+}  // namespace
+}  // namespace tandem::testing
