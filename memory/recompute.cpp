@@ -7,6 +7,7 @@
 
 #include <tandem/core/graph/graph_edit.h>
 #include <tandem/memory/activations.h>
+#include <tandem/ops/group_norm.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::engine {
@@ -15,6 +16,9 @@ namespace {
 constexpr std::int64_t kLarge = 64 << 10;  // bytes: a smaller saving is not worth a kernel
 // This takes no longer than reading an f32 from memory, on machines that do 15 operations per byte.
 constexpr double kFlopsPerElement = 64;
+// A product with so many operations per element of its result takes three times as long as an exp of each
+// element, or a function like it. Backward has two more such products.
+constexpr double kFlopsBesideFunction = 1024;
 
 // The tag of the node that computes v again. Lag and lane are those of its first reader in backward, or else
 // of the first such reader of a value that is recomputed from v.
@@ -36,7 +40,7 @@ class CheapActivations {
 
   std::vector<ValueId> find() {
     for (const Node& node : g_.nodes()) {
-      if (node.tag.phase != Phase::forward || !as<PointwiseOp>(node)) continue;
+      if (node.tag.phase != Phase::forward || !(as<PointwiseOp>(node) || as<GroupNormOp>(node))) continue;
       const ValueId v = node.outputs[0];
       const auto users = backward_readers(g_, readers_, v);
       const bool together = std::ranges::all_of(users, [&](NodeId r) {
@@ -44,7 +48,10 @@ class CheapActivations {
         return tag.lag == node.tag.lag && tag.stage == node.tag.stage;
       });
       std::set<ValueId> chain;
-      if (!users.empty() && together && g_.type(v).bytes() >= kLarge && add_chain(v, kFlopsPerElement, chain))
+      if (users.empty() || !together || g_.type(v).bytes() < kLarge) continue;
+      if (is_function_of_product(node))
+        again_.insert(v);
+      else if (add_chain(v, kFlopsPerElement, chain))
         again_.insert(chain.begin(), chain.end());
     }
     return {again_.begin(), again_.end()};
@@ -58,22 +65,55 @@ class CheapActivations {
     if (flops < 0) return false;
     chain.insert(v);
     return std::ranges::all_of(node.inputs, [&](ValueId in) {
-      return 2 * g_.type(in).bytes() < g_.type(v).bytes() || kept(in) ||
+      return is_small(in, node) || kept(in) ||
              (!again_.contains(in) && g_.type(in).elements() == g_.type(v).elements() &&
               g_.producer(in).tag.lag == node.tag.lag && add_chain(in, flops, chain));
     });
   }
 
-  // Infinite unless the node is a cheap expression or a product.
+  // True if the node makes an expression with functions, such as gelu, of a kept product that took much
+  // longer.
+  bool is_function_of_product(const Node& node) const {
+    const auto* op = as<PointwiseOp>(node);
+    if (!op || is_cheap(op->expression)) return false;
+    const double least = kFlopsBesideFunction * static_cast<double>(expensive_terms(op->expression));
+    const auto took_long = [&](ValueId in) {
+      const NodeId maker = g_.value(viewed(in)).producer;
+      if (maker < 0 || g_.node(maker).op->precision() != Precision::low) return false;
+      const Node& product = g_.node(maker);
+      const double flops = product.op->cost(g_.types(product.inputs), g_.types(product.outputs)).flops;
+      return flops >= least * static_cast<double>(g_.type(in).elements());
+    };
+    return std::ranges::any_of(node.inputs, took_long) &&
+           std::ranges::all_of(node.inputs, [&](ValueId in) { return is_small(in, node) || kept(in); });
+  }
+
+  // True if a value is less than half as large as what the node makes.
+  bool is_small(ValueId in, const Node& node) const {
+    return 2 * g_.type(in).bytes() < g_.type(node.outputs[0]).bytes();
+  }
+
+  // Infinite unless the node is a cheap expression, a norm, or a product.
   double flops_of(const Node& node) const {
     const auto* op = as<PointwiseOp>(node);
-    if (op ? !is_cheap(op->expression) : node.op->precision() != Precision::low)
+    if (op ? !is_cheap(op->expression) : !as<GroupNormOp>(node) && node.op->precision() != Precision::low)
       return std::numeric_limits<double>::infinity();
     return node.op->cost(g_.types(node.inputs), g_.types(node.outputs)).flops;
   }
 
+  // What v is a view of; v itself if it is none.
+  ValueId viewed(ValueId v) const {
+    for (NodeId maker = g_.value(v).producer; maker >= 0; maker = g_.value(v).producer) {
+      const auto view = view_of(g_, g_.node(maker));
+      if (!view) break;
+      v = *view;
+    }
+    return v;
+  }
+
   // True if v is in memory while backward runs: a source, or an activation that is not recomputed.
   bool kept(ValueId v) const {
+    v = viewed(v);
     const NodeId maker = g_.value(v).producer;
     return maker < 0 || g_.node(maker).inputs.empty() ||
            (!again_.contains(v) && !backward_readers(g_, readers_, v).empty());

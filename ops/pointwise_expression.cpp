@@ -168,10 +168,12 @@ bool stays_whole(const PointwiseExpression& expression) {
   });
 }
 
-bool is_cheap(const PointwiseExpression& expression) {
-  return std::ranges::none_of(expression,
-                              [](const PointwiseTerm& i) { return contains(kExpensive, i.code); });
+std::int64_t expensive_terms(const PointwiseExpression& expression) {
+  return std::ranges::count_if(expression,
+                               [](const PointwiseTerm& i) { return contains(kExpensive, i.code); });
 }
+
+bool is_cheap(const PointwiseExpression& expression) { return expensive_terms(expression) == 0; }
 
 std::string to_string(const PointwiseExpression& expression) {
   std::string text;

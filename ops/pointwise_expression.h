@@ -75,6 +75,8 @@ void check(const PointwiseExpression& expression);
 /// Returns true if computing an element costs no more than reading it from memory: no exponentials and the
 /// like.
 bool is_cheap(const PointwiseExpression& expression);
+/// Returns the number of its other terms, each a function such as exp.
+std::int64_t expensive_terms(const PointwiseExpression& expression);
 /// Returns true if whole inputs give whole values: no quotients, roots, exponentials or fractions.
 bool stays_whole(const PointwiseExpression& expression);
 /// Returns text such as "in0, 2, mul(0, 1)".
