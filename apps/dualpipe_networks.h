@@ -14,7 +14,7 @@ enum NetworkKind : std::uint8_t { kAll, kCnn, kOther };
 
 /// A network of the paper, or one that stands in its place.
 struct DualPipeNetwork {
-  std::string name;         ///< as nn::make_network has it
+  std::string name;         ///< as `tandem summary` has it
   std::string title;        ///< as in the paper
   NetworkKind kind = kCnn;  ///< kCnn or kOther
   double lr = 0;            ///< the paper's; where it has none, that of the network in whose place it stands

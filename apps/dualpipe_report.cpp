@@ -29,10 +29,7 @@ struct Part {
   bool only_by_name = false;
 };
 
-bool is_sent(const DualPipeRun&, const DualPipeNetwork& n) { return n.measured || n.in_paper; }
-bool is_measured(const DualPipeRun& run, const DualPipeNetwork& n) {
-  return n.measured || (run.paper && n.in_paper);
-}
+bool is_measured(const DualPipeRun&, const DualPipeNetwork& n) { return n.measured; }
 bool is_predicted(const DualPipeRun&, const DualPipeNetwork& n) { return n.name == "snn"; }
 bool is_trained(const DualPipeRun& run, const DualPipeNetwork& n) {
   return run.paper ? n.in_paper : bool(n.small);
@@ -43,7 +40,7 @@ const std::vector<Part>& parts() {
   static const std::vector<Part> all{
       {{"fig6", "fig8"}, "schedules", add_schedules},
       {{"fig10", "fig11"}, "profiles fitted to the paper", add_families},
-      {{"fig3"}, "transfers", add_transfers, is_sent},
+      {{"fig3"}, "transfers", add_transfers, is_measured},
       {{"fig4", "fig7", "fig10-measured", "fig11-measured"},
        "profiles measured here",
        add_measured,
@@ -90,7 +87,8 @@ DualPipeRun run_of(const DualPipeOptions& o) {
   std::vector<DualPipeNetwork> networks = dualpipe_networks();
   const std::set<std::string> wanted = selected("--networks", o.networks, engine::names_of(networks));
   for (DualPipeNetwork& network : networks)
-    if (wanted.contains(network.name)) run.networks.push_back(std::move(network));
+    if (wanted.contains(network.name) && (network.in_paper || !o.networks.empty()))
+      run.networks.push_back(std::move(network));
   return run;
 }
 
@@ -121,7 +119,8 @@ Plan plan_of(const DualPipeOptions& options, const DualPipeRun& run) {
   std::set<std::string> used;
   for (const Part* part : selected_parts(options.only)) {
     DualPipeRun own = run;
-    own.networks = taken(*part, run, run.networks);
+    const bool chooses = part->only_by_name && options.networks.empty();
+    own.networks = taken(*part, run, chooses ? dualpipe_networks() : run.networks);
     for (const std::string& name : engine::names_of(own.networks)) used.insert(name);
     if (part->takes && own.networks.empty())
       plan.left_out.push_back(

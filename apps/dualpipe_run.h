@@ -19,7 +19,7 @@ inline constexpr std::int64_t kPaperBatch = 128;
 /// What to compute, and at which size: what the options of `tandem reproduce dualpipe` say.
 struct DualPipeRun {
   bool paper = false;                       ///< --scale paper
-  std::vector<DualPipeNetwork> networks{};  ///< that exist
+  std::vector<DualPipeNetwork> networks{};  ///< --networks; without it, the paper's
   std::string data{};
   std::int64_t iterations = 0;             ///< of each training
   std::int64_t prediction_iterations = 0;  ///< of Fig. 9

@@ -74,7 +74,7 @@ void add_transfers(const DualPipeRun& run, Report& report) {
       528, most.ratio(), why));
   report.claims.push_back(
       ratio_claim(fmt::format("the same, geometric mean (here of {})", fmt::join(panel.places, ", ")), 13.4,
-                  geometric_mean(ratios), "Other networks than the paper's six have other ratios. " + why));
+                  geometric_mean(ratios), why));
 }
 
 }  // namespace tandem::apps

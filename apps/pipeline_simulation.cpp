@@ -103,7 +103,10 @@ StageProfile profile_of(const PipelineSimulationOptions& o) {
     profile.link.bytes_per_ms = link.bandwidth / kMsPerSecond;
     profile.link.latency_ms = link.latency * kMsPerSecond;
   }
-  if (o.corun) profile.corun = *o.corun;
+  if (o.corun) {
+    if (!std::isfinite(*o.corun)) throw Error(fmt::format("--corun {}: it must be from 0.5 to 1", *o.corun));
+    profile.corun = *o.corun;
+  }
   return profile;
 }
 

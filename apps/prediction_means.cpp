@@ -1,5 +1,7 @@
 #include "prediction_means.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,8 +20,8 @@ void PredictionMeans::add(const std::vector<PredictionError>& errors) {
 std::string PredictionMeans::text() const {
   std::vector<std::string> parts;
   for (const auto& [updates, sums] : sums_)
-    parts.push_back(
-        fmt::format("{:.2f} ({})", sums.predicted / sums.stale, counted(updates, "update")));
+    if (const double ratio = sums.predicted / sums.stale; std::isfinite(ratio))
+      parts.push_back(fmt::format("{:.2f} ({})", ratio, counted(updates, "update")));
   if (parts.empty()) return "";
   return fmt::format("predicted weights are off by {} of what old ones are", fmt::join(parts, ", "));
 }

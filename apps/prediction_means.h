@@ -13,7 +13,7 @@ class PredictionMeans {
   /// Adds the errors of a batch.
   void add(const std::vector<PredictionError>& errors);
   /// Returns a line such as "predicted weights are off by 0.45 (1 update), 0.52 (2 updates) of what old ones
-  /// are"; empty if nothing was measured.
+  /// are", without those for which the weights did not move or are no longer finite; empty if there are none.
   std::string text() const;
 
  private:

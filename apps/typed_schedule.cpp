@@ -29,6 +29,8 @@ TypedSchedule typed_schedule(const std::string& text) {
   if (is_schedule_file(text)) return {.text = text, .file = read_schedule(text)};
   const bool asynchronous = text.ends_with(kAsynchronous);
   const std::string name = text.substr(0, text.size() - (asynchronous ? kAsynchronous.size() : 0));
+  if (is_schedule_file(name))
+    throw Error(fmt::format("'{}': a file says itself where its devices meet; give '{}'", text, name));
   const ScheduleFunction& function = schedule_named(name);
   if (asynchronous && !function.overlaps_batches)
     throw Error(

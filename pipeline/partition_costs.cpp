@@ -15,7 +15,8 @@ void check(const PipelineLayer& layer) {
   const std::pair<const char*, double> numbers[] = {
       {"seconds of forward", layer.forward},         {"seconds of backward", layer.backward},
       {"bytes of activations", layer.forward_bytes}, {"bytes of gradients", layer.backward_bytes},
-      {"resident bytes", layer.resident_bytes},      {"bytes of weights", layer.weight_bytes}};
+      {"resident bytes", layer.resident_bytes},      {"bytes of weights", layer.weight_bytes},
+      {"shared bytes", layer.shared_bytes}};
   for (const auto& [what, number] : numbers)
     if (!std::isfinite(number) || number < 0)
       throw Error(
@@ -64,8 +65,7 @@ PartitionCosts::PartitionCosts(const PartitionProblem& problem) : problem_(probl
   }
   largest_.emplace_back();
   for (const PipelineLayer& layer : problem.layers)
-    largest_[0].push_back((layer.forward_bytes + layer.backward_bytes) / microbatches_ +
-                          (microbatches_ > 1 ? layer.weight_bytes : 0));
+    largest_[0].push_back(crossing_bytes(layer) + (microbatches_ > 1 ? layer.weight_bytes : 0));
   for (std::size_t half = 1; 2 * half <= problem.layers.size(); half *= 2) {
     const std::vector<double>& shorter = largest_.back();
     std::vector<double> longer;
@@ -73,6 +73,11 @@ PartitionCosts::PartitionCosts(const PartitionProblem& problem) : problem_(probl
       longer.push_back(std::max(shorter[i], shorter[i + half]));
     largest_.push_back(std::move(longer));
   }
+}
+
+// Of a micro-batch, behind a layer, there and back.
+double PartitionCosts::crossing_bytes(const PipelineLayer& layer) const {
+  return (layer.forward_bytes + layer.backward_bytes) / microbatches_;
 }
 
 // The largest value over layers: two ranges of 2ʲ layers cover every range.
@@ -119,7 +124,9 @@ double PartitionCosts::pace(int k, int first, int end, int replicas) const {
 double PartitionCosts::memory(int k, int first, int end) const {
   const Rule& rule = rules_[static_cast<std::size_t>(k)];
   const Sums sum = sums(first, end);
-  return largest_transient(std::max(0, first - 1), end) + sum.resident * (rule.held / microbatches_) +
+  const double received =
+      first > 0 ? crossing_bytes(problem_.layers[static_cast<std::size_t>(first) - 1]) : 0;
+  return std::max(received, largest_transient(first, end)) + sum.resident * (rule.held / microbatches_) +
          sum.weights * (rule.versions + 1 + problem_.optimizer_copies + rule.predicted);
 }
 

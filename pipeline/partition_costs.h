@@ -50,6 +50,7 @@ class PartitionCosts {
     double forward = 0, backward = 0, resident = 0, weights = 0;
   };
   Sums sums(int first, int end) const;
+  double crossing_bytes(const PipelineLayer& layer) const;
   double largest_transient(int first, int end) const;
   double unit(int k, int first, int end, int replicas) const;
   double link_unit(int k, int first, int replicas) const;
@@ -59,7 +60,8 @@ class PartitionCosts {
   const PartitionProblem& problem_;
   std::vector<Rule> rules_;
   std::vector<Sums> before_;  // of all layers before one
-  /// largest_[j][i]: the most bytes of transient_bytes of layers i … i + 2ʲ − 1.
+  /// largest_[j][i]: the most bytes that one of layers i … i + 2ʲ − 1 needs for a moment: what crosses behind
+  /// it, and its gradient while micro-batches are added up.
   std::vector<std::vector<double>> largest_;
   double microbatches_ = 1;
   double stages_of_device_ = 1;  // of the device that has most

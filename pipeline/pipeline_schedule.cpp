@@ -41,7 +41,6 @@ class Check {
 
   void run() const {
     check_devices();
-    check_lanes();
     const int last = count(s_.stages) - 1, microbatches = s_.microbatches();
     for (int k = 0; k <= last; ++k) {
       for (int i = 0; i < microbatches; ++i) {
@@ -64,6 +63,7 @@ class Check {
       }
       require(find(Phase::update, k, 0), find(Phase::backward, k, microbatches - 1));
     }
+    check_lanes();
     check_barriers();
   }
 

@@ -70,6 +70,7 @@ std::vector<StageCost> stage_costs(const Program& program) {
   for (const InstructionId s : program.instructions.ids()) {
     const Instruction& instruction = program.instruction(s);
     if (program.lane_of(s).kind != LaneKind::compute || instruction.tag.phase == Phase::barrier) continue;
+    if (as<PredictOp>(instruction)) continue;  // by the schedule
     StageCost& stage = stages[static_cast<std::size_t>(instruction.tag.stage)];
     double& ms = instruction.tag.phase == Phase::forward    ? stage.forward_ms
                  : instruction.tag.phase == Phase::backward ? stage.backward_ms

@@ -21,9 +21,9 @@ struct KeptBlock {
 std::vector<KeptBlock> kept_blocks(const Program& program);
 
 /// Returns what a batch costs on each stage of a training Program whose instructions have their costs
-/// (core/runtime/profile.h). `activation_bytes` are of all values that
-/// transfers of F carry over the cut behind the stage, `weight_bytes` of the trained states that the stage
-/// updates, `resident_bytes` of its kept blocks.
+/// (core/runtime/profile.h), without predictions, which depend on the schedule. `activation_bytes` are of all
+/// values that transfers of F carry over the cut behind the stage, `weight_bytes` of the trained states that
+/// the stage updates, `resident_bytes` of its kept blocks.
 std::vector<StageCost> stage_costs(const Program& program);
 
 // Measurements of training by `strategy`, but on one device. `forward` is of a micro-batch. They throw Error

@@ -40,9 +40,12 @@ std::pair<std::int64_t, std::int64_t> steady_batches(const Program& program, std
   if (last < 1)
     throw Error(fmt::format("this schedule has no steady state in {}: give {} or more",
                             counted(batches, "batch"), program.max_lag + 2));
-  std::int64_t first = last / 2;
-  if (last - first > 1) first += (last - first) % 2;  // long and short periods can take turns
-  return {first, last};
+  // Periods can take turns, long and short ones, and repeat after as many as there are batches in flight.
+  const std::int64_t longest = last - last / 2, in_flight = program.max_lag + 1;
+  std::int64_t turn = 1;
+  for (const std::int64_t t : {std::int64_t{2}, in_flight, 2 * in_flight})
+    if (t <= longest) turn = t;
+  return {last - longest / turn * turn, last};
 }
 
 std::vector<SimulatedOp> ops_of(const Program& program, const PipelineSchedule& schedule,

@@ -53,8 +53,8 @@ std::string to_json(const StageProfile& profile) {
     if (s.update_ms > 0) stages.back()["update_ms"] = s.update_ms;
   }
   ordered_json j{{"stages", stages}, {"corun", profile.corun}};
-  if (profile.link.bytes_per_ms > 0)
-    j["link"] = {{"bytes_per_ms", profile.link.bytes_per_ms},
+  if (profile.link.bytes_per_ms > 0 || profile.link.latency_ms > 0)
+    j["link"] = {{"bytes_per_ms", profile.link.bytes_per_ms > 0 ? profile.link.bytes_per_ms : kMostRate},
                  {"latency_ms", profile.link.latency_ms},
                  {"duplex", profile.link.duplex}};
   if (const auto& uncut = profile.uncut) {

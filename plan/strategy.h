@@ -42,7 +42,8 @@ struct Strategy {
   bool pool_first = true;      ///< max pooling comes before a relu rather than after it
   bool fuse_epilogues = true;  ///< the expression after a product is computed piece by piece with it
   bool fuse_pointwise = true;  ///< chains of pointwise ops become one pass over memory
-  bool sparse_updates = true;  ///< of tables whose rows are looked up, where their bits are those of dense ones
+  bool sparse_updates =
+      true;  ///< of tables whose rows are looked up, where their bits are those of dense ones
   GradientRules gradients{};
   Optimizer optimizer = SgdOptions{};
   std::vector<ParameterGroup> parameter_groups{};

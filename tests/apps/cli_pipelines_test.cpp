@@ -355,6 +355,7 @@ TEST_F(CliSimPipeline, SaysWhatItsNumbersRestOn) {
     EXPECT_EQ(std::string::npos, linked.find(words)) << linked;
   expect_refused(command("--schedule dualpipe,1f1b --batches 3"), {"dualpipe: ", "3 batches", "or more"});
   expect_refused(command("--schedule 1f1b-async"), {"'1f1b-async'", "give '1f1b'"});
+  expect_refused(command("--schedule mine.json-async"), {"'mine.json-async'", "give 'mine.json'"});
 }
 
 TEST_F(CliPipelines, SayWhenDevicesTakeTurns) {
@@ -367,6 +368,7 @@ TEST_F(CliPipelines, SayWhenDevicesTakeTurns) {
   EXPECT_TRUE(warned("--schedule 1f1b"));
   EXPECT_FALSE(warned("--schedule 1f1b --microbatches 2"));
   EXPECT_FALSE(warned("--schedule dualpipe"));
+  EXPECT_TRUE(warned("--schedule plain --microbatches 4")) << "each returns before the next begins";
 }
 
 // Bytes are counted by hand. One activation of 256 numbers per image crosses the cut.

@@ -1,6 +1,7 @@
 // Fig. 9 of tandem reproduce dualpipe: errors over all stages, and in which share of iterations predicted
 // weights are nearer.
 #include "prediction_series.h"
+#include "prediction_means.h"
 
 #include <cmath>
 
@@ -32,6 +33,15 @@ TEST(PredictionSeries, TheShareIsThatOfMeasuredIterations) {
   EXPECT_DOUBLE_EQ(7.0 / 12, series.ratio_of_means());
   EXPECT_DOUBLE_EQ(2, series.largest_over_mean());
   EXPECT_TRUE(std::isnan(prediction_series(errors, 2, {7}).share_nearer())) << "nothing is measured";
+}
+
+TEST(PredictionMeans, LeaveOutWhatHasNoRatio) {
+  PredictionMeans means;
+  EXPECT_EQ("", means.text());
+  means.add({{.stage = 0, .updates = 1, .predicted = {2, 1}, .stale = {4, 2}},
+             {.stage = 0, .updates = 2, .predicted = {1}, .stale = {0}},  // the weights did not move
+             {.stage = 0, .updates = 3, .predicted = {NAN}, .stale = {NAN}}});
+  EXPECT_EQ("predicted weights are off by 0.50 (1 update) of what old ones are", means.text());
 }
 
 }  // namespace

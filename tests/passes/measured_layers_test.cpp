@@ -105,6 +105,7 @@ TEST_F(MeasuredLayers, HaveTheTimesOfAllKernels) {
     EXPECT_NEAR(problem.layers[i].forward, read[i].forward, 1e-12);
     EXPECT_NEAR(problem.layers[i].backward, read[i].backward, 1e-12);
     EXPECT_EQ(problem.layers[i].resident_bytes, read[i].resident_bytes);
+    EXPECT_EQ(problem.layers[i].shared_bytes, read[i].shared_bytes);
     EXPECT_EQ(problem.layers[i].weight_bytes, read[i].weight_bytes);
   }
 }

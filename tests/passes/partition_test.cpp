@@ -244,6 +244,11 @@ TEST(Partition, MemoryOfAStageByHand) {
   expect_memory("dualpipe", 1, 30 * 3 + 3 * (1 + 1 + 1) + 16, 40 * 1 + 4 * (1 + 1 + 1) + 16);
   expect_memory("dualpipe-vs", 1, 30 * 3 + 3 * (3 + 1 + 1) + 16, 40 * 1 + 4 * (2 + 1 + 1) + 16);
   expect_memory("spectrain", 1, 30 * 3 + 3 * (1 + 1 + 1 + 1) + 16, 40 * 1 + 4 * (1 + 1 + 1 + 1) + 16);
+  // The gradient of another device's layer, however large, takes no memory here; what comes from it does.
+  p.layers[1].weight_bytes = 1000;
+  expect_memory("gpipe", 4, 30 * 4 / 4 + 1001 * (1 + 1 + 1) + 4 + 1000, 40 * 4 / 4 + 4 * (1 + 1 + 1) + 4 + 4);
+  p.layers[1].forward_bytes = p.layers[1].backward_bytes = 800;
+  expect_memory("pipedream", 1, 30 * 2 + 1001 * (2 + 1 + 1) + 1600, 40 * 1 + 4 * (1 + 1 + 1) + 1600);
 }
 
 // A value that two layers keep counts once in a stage that has both, and in both stages of a cut between
