@@ -71,7 +71,7 @@ void measure(const std::string& name, const Options& o, const Ceilings& most) {
   net.module->initialize(1);
   Strategy s{.optimizer = SgdOptions{.momentum = o.momentum}, .threads = o.threads};
   if (o.bf16) s.amp = DType::bf16;
-  const Graph forward = traced(net);
+  const Graph forward = nn::traced_loss(net);
   const double begin = steady_seconds();
   const Program p = build(forward, s);
   const double build_seconds = steady_seconds() - begin;

@@ -37,19 +37,6 @@ void DrawnHost::fill(const HostInput& in) {
     in.set(0, in.name == kSeedInput ? 1 : 1e-3);
 }
 
-Graph traced(const nn::WholeNetwork& net) {
-  Graph graph;
-  Trace trace(graph);
-  const auto taken = [&](const std::vector<nn::NetworkInput>& wanted) {
-    Tensors tensors;
-    for (const nn::NetworkInput& input : wanted) tensors.push_back(trace.input(input.name, input.type));
-    return tensors;
-  };
-  const Tensors inputs = taken(net.inputs);
-  trace.result(kLossResult, net.loss(net.forward(inputs), taken(net.labels)));
-  return graph;
-}
-
 DrawnInputs::DrawnInputs(const nn::WholeNetwork& net) {
   std::mt19937_64 rng(1);
   for (const auto* list : {&net.inputs, &net.labels})

@@ -27,9 +27,6 @@ class DrawnHost final : public engine::Host {
   std::vector<std::int32_t> labels_;
 };
 
-/// Returns the forward graph of a network, with its loss, on its inputs and labels.
-engine::Graph traced(const nn::WholeNetwork& net);
-
 /// Gives a network the same drawn inputs and labels again and again: numbers uniform in −1 … 1, ids uniform
 /// over what they name, masks that are true.
 class DrawnInputs final : public engine::Host {

@@ -43,7 +43,7 @@ struct Lookup {
 struct Found {
   TableGradient form;
   std::vector<Lookup> lookups{};
-  std::vector<ValueId> made{};  // values that nobody needs any more
+  std::vector<ValueId> unused{};  // values that only the dense update reads
   int replicas = 1;
   NodeId all_reduce = -1;
 };
@@ -61,7 +61,7 @@ class Search {
     Found found;
     found.form.parts.clear();
     require_one_reader(gradient);
-    found.made.push_back(gradient);
+    found.unused.push_back(gradient);
     if (const auto* reduce = as<AllReduceOp>(g_.producer(gradient))) {
       found.replicas = reduce->replicas;
       found.all_reduce = g_.value(gradient).producer;
@@ -69,7 +69,7 @@ class Search {
       const auto place = static_cast<std::size_t>(std::ranges::find(outputs, gradient) - outputs.begin());
       gradient = g_.node(found.all_reduce).inputs[place];
       require_one_reader(gradient);
-      found.made.push_back(gradient);
+      found.unused.push_back(gradient);
     }
     add_parts(gradient, table, found);
     if (found.replicas > 1) {
@@ -96,7 +96,7 @@ class Search {
     }
     for (const ValueId term : node.inputs) {
       require_one_reader(term);
-      found.made.push_back(term);
+      found.unused.push_back(term);
     }
     add_parts(node.inputs[0], table, found);
     if (is_sum_of_two(g_.producer(node.inputs[1])))
@@ -116,7 +116,7 @@ class Search {
     if (!bag && node.inputs.size() == 3) {
       const ValueId onto = node.inputs[2];
       require_one_reader(onto);
-      found.made.push_back(onto);
+      found.unused.push_back(onto);
       add_lookups(onto, table, found);
     }
     TableGradient form = found.form;
@@ -194,7 +194,7 @@ class SparseUpdates {
       try {
         require_plain_sgd(g_.node(update->second));
         const Found found = search.gradient(g_.node(update->second).inputs[1], state);
-        needless_.insert(found.made.begin(), found.made.end());
+        unused_.insert(found.unused.begin(), found.unused.end());
         sparse_.emplace(update->second, found);
       } catch (const Dense& dense) {
         why_not = dense.why;
@@ -207,9 +207,9 @@ class SparseUpdates {
     const Node& node = g_.node(n);
     if (const auto update = sparse_.find(n); update != sparse_.end())
       return write_update(node, update->second);
-    const auto is_needless = [&](ValueId v) { return needless_.contains(v); };
+    const auto is_unused = [&](ValueId v) { return unused_.contains(v); };
     if (as<AllReduceOp>(node)) return write_all_reduce(node);
-    if (!node.outputs.empty() && std::ranges::all_of(node.outputs, is_needless)) return;
+    if (!node.outputs.empty() && std::ranges::all_of(node.outputs, is_unused)) return;
     rewrite_.copy(node);
   }
 
@@ -217,7 +217,7 @@ class SparseUpdates {
   void write_all_reduce(const Node& node) {
     std::vector<ValueId> inputs, outputs;
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
-      if (!needless_.contains(node.outputs[i])) {
+      if (!unused_.contains(node.outputs[i])) {
         inputs.push_back(rewrite_.now(node.inputs[i]));
         outputs.push_back(node.outputs[i]);
       }
@@ -263,7 +263,7 @@ class SparseUpdates {
   const Graph& g_;
   GraphRewrite rewrite_;
   std::map<NodeId, Found> sparse_;
-  std::set<ValueId> needless_;
+  std::set<ValueId> unused_;
   std::map<std::pair<ValueId, ValueId>, std::pair<ValueId, ValueId>> gathered_;
   std::int64_t next_channel_ = g_.next_channel();
 };

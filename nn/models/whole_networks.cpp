@@ -8,6 +8,8 @@
 
 #include <tandem/core/base/contains.h>
 #include <tandem/core/base/named.h>
+#include <tandem/core/graph/names.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/nn/models/bert.h>
 #include <tandem/nn/models/deep_resnet.h>
 #include <tandem/nn/models/dlrm.h>
@@ -225,6 +227,19 @@ std::vector<std::string> network_names(const std::string& purpose) {
     if (p.name == purpose) names.emplace_back(p.network);
   if (names.empty()) engine::refuse_name(purpose, network_purposes(), "purpose");
   return names;
+}
+
+engine::Graph traced_loss(const WholeNetwork& network) {
+  engine::Graph graph;
+  engine::Trace trace(graph);
+  const auto taken = [&](const std::vector<NetworkInput>& wanted) {
+    Tensors tensors;
+    for (const NetworkInput& input : wanted) tensors.push_back(trace.input(input.name, input.type));
+    return tensors;
+  };
+  const Tensors inputs = taken(network.inputs);
+  trace.result(kLossResult, network.loss(network.forward(inputs), taken(network.labels)));
+  return graph;
 }
 
 std::string purpose_of(const std::string& name) {

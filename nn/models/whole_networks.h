@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tandem/core/base/json_input.h>
+#include <tandem/core/graph/graph.h>
 #include <tandem/nn/module.h>
 
 namespace tandem::nn {
@@ -44,5 +45,8 @@ std::string purpose_of(const std::string& name);
 /// a network has no config or its values do not fit.
 WholeNetwork make_network(const std::string& name, const std::string& purpose, std::int64_t samples,
                           const std::optional<engine::JsonInput>& config = {});
+
+/// Returns the graph of a network with its loss, which is what `build` takes.
+engine::Graph traced_loss(const WholeNetwork& network);
 
 }  // namespace tandem::nn

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/graph/names.h>
-#include <tandem/core/graph/trace.h>
 #include <tandem/nn/models/whole_networks.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/network_layers.h>
@@ -18,16 +16,7 @@ Graph traced(const nn::WholeNetwork& net) {
   StateDict zeros;
   for (const auto& [path, p] : net.module->named_parameters()) zeros[path] = Tensor::zeros(p->tensor.type());
   net.module->load(zeros);
-  Graph graph;
-  Trace trace(graph);
-  const auto taken = [&](const std::vector<nn::NetworkInput>& wanted) {
-    Tensors tensors;
-    for (const nn::NetworkInput& input : wanted) tensors.push_back(trace.input(input.name, input.type));
-    return tensors;
-  };
-  const Tensors inputs = taken(net.inputs);
-  trace.result(kLossResult, net.loss(net.forward(inputs), taken(net.labels)));
-  return graph;
+  return nn::traced_loss(net);
 }
 
 struct Largest {
