@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/units.h>
+#include <tandem/pipeline/schedule_costs.h>
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/network_layers.h>
 
@@ -43,6 +44,22 @@ void say_stages(const Graph& forward, const Strategy& strategy, const std::optio
         is_measured ? "by the profile" : "at 50 GFLOP/s", s.forward_bytes / kBytesPerMb,
         s.backward_bytes / kBytesPerMb, s.memory_bytes / kBytesPerMb));
   }
+}
+
+void warn_of_turns(const PipelineSchedule& schedule) {
+  if (schedule.overlaps_batches()) return;
+  const int parts = schedule.microbatches();
+  int held = 1;
+  for (int k = 0; k < static_cast<int>(schedule.stages.size()); ++k)
+    held = std::max(held, held_activations(schedule, k));
+  const int busy = std::min(parts, held);
+  if (busy >= schedule.devices()) return;
+  const std::string why = busy == parts ? fmt::format("since a batch is {}: give more --microbatches, or a",
+                                                      counted(parts, "micro-batch"))
+                                        : "since the schedule lets each micro-batch return first: give a";
+  log_warning(fmt::format("{} of {} work at a time, {} --schedule with several {} in flight", busy,
+                          counted(schedule.devices(), "device"), why,
+                          busy == parts ? "batches" : "micro-batches or batches"));
 }
 
 }  // namespace tandem::apps

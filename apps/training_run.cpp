@@ -18,7 +18,6 @@
 #include <tandem/core/base/checksum.h>
 #include <tandem/core/base/rng.h>
 #include <tandem/engine.h>
-#include <tandem/pipeline/schedule_costs.h>
 #include <tandem/pipeline/schedule_file.h>
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/network_layers.h>
@@ -106,24 +105,6 @@ std::string advice_at_deadline(const TrainOptions& o) {
                         o.force ? ", without --force," : "");
   return fmt::format("the last collectives of the ranks are in {}{}", calls,
                      o.checkpoint_every > 0 ? resume : "");
-}
-
-// A schedule without several batches in flight keeps only as many devices busy as it has micro-batches in
-// flight: at most those of a batch, and one if each returns before the next begins.
-void warn_of_turns(const PipelineSchedule& schedule) {
-  if (schedule.overlaps_batches()) return;
-  const int parts = schedule.microbatches();
-  int held = 1;
-  for (int k = 0; k < static_cast<int>(schedule.stages.size()); ++k)
-    held = std::max(held, held_activations(schedule, k));
-  const int busy = std::min(parts, held);
-  if (busy >= schedule.devices()) return;
-  const std::string why = busy == parts ? fmt::format("since a batch is {}: give more --microbatches, or a",
-                                                      counted(parts, "micro-batch"))
-                                        : "since the schedule lets each micro-batch return first: give a";
-  log_warning(fmt::format("{} of {} work at a time, {} --schedule with several {} in flight", busy,
-                          counted(schedule.devices(), "device"), why,
-                          busy == parts ? "batches" : "micro-batches or batches"));
 }
 
 }  // namespace

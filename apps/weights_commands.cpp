@@ -28,6 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kWeights =
+    "safetensors file, or a directory with model.safetensors; its config.json gives the sizes";
+
 struct Loaded {
   nn::WholeNetwork network;
   nn::FileLayout layout;  // of the file
@@ -133,10 +136,7 @@ void add_network(CLI::App& command, NetworkWeights& o) {
 
 void add_forward_options(CLI::App& command, ForwardOptions& o) {
   add_network(command, o);
-  command
-      .add_option("--weights", o.weights,
-                  "safetensors file, or a directory with model.safetensors; its config.json gives the sizes")
-      ->required();
+  command.add_option("--weights", o.weights, kWeights)->required();
   command
       .add_option("--batch", o.batch,
                   "safetensors file with images (N,C,H,W), or input_ids, attention_mask and token_type_ids,\n"
@@ -189,10 +189,7 @@ void forward(const ForwardOptions& o) {
 
 void add_convert_options(CLI::App& command, ConvertOptions& o) {
   add_network(command, o);
-  command
-      .add_option("in", o.weights,
-                  "safetensors file, or a directory with model.safetensors; its config.json gives the sizes")
-      ->required();
+  command.add_option("in", o.weights, kWeights)->required();
   command.add_option("out", o.output, "safetensors file to write")->required();
   command
       .add_option("--names", o.names,

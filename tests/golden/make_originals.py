@@ -7,12 +7,16 @@ logits, loss, the norm of each gradient, and the losses of five steps of gradien
 """
 import json
 import pathlib
+import sys
 
 import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
 from make_large_networks import images, words
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from originals import ResidualLstmNet  # noqa: E402
 
 FOLDER = pathlib.Path(__file__).with_name("originals")
 RATE = 0.125  # of gradient descent
@@ -107,46 +111,8 @@ def transformer():
     return TextTransformer(), {**batch_of_words(), "labels": torch.tensor([1, 2])}, lambda net, b: net(b["input_ids"]), cross_entropy
 
 
-class ResidualLstm(torch.nn.Module):
-    """A layer of Kim, El-Khamy & Lee (2017)."""
-
-    def __init__(self, features, cells):
-        super().__init__()
-        def drawn(*shape):
-            return torch.nn.Parameter((2 * torch.rand(*shape) - 1) * cells ** -0.5)
-        self.cells = cells
-        self.weight_ih, self.weight_hh = drawn(3 * cells + features, features), drawn(3 * cells + features, features)
-        self.bias, self.peepholes = drawn(3 * cells + features), drawn(2, cells)
-        self.weight_co, self.weight_hr = drawn(features, cells), drawn(features, cells)
-
-    def forward(self, x):
-        h, c, outputs = x.new_zeros(len(x), x.shape[2]), x.new_zeros(len(x), self.cells), []
-        for t in range(x.shape[1]):
-            gates = F.linear(x[:, t], self.weight_ih, self.bias) + F.linear(h, self.weight_hh)
-            i, f, g, o = gates.split([self.cells] * 3 + [x.shape[2]], 1)
-            i, f = torch.sigmoid(i + self.peepholes[0] * c), torch.sigmoid(f + self.peepholes[1] * c)
-            c = f * c + i * torch.tanh(g)
-            h = torch.sigmoid(o + F.linear(c, self.weight_co)) * (F.linear(torch.tanh(c), self.weight_hr) + x[:, t])
-            outputs.append(h)
-        return torch.stack(outputs, 1)
-
-
-class ResidualLstmNet(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = torch.nn.Embedding(50, 12)
-        self.layers = torch.nn.ModuleList(ResidualLstm(12, 20) for _ in range(2))
-        self.head = torch.nn.Linear(12, 3)
-
-    def forward(self, ids):
-        x = self.embedding(ids)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x.mean(1))
-
-
 def residual_lstm():
-    return ResidualLstmNet(), {**batch_of_words(), "labels": torch.tensor([1, 2])}, lambda net, b: net(b["input_ids"]), cross_entropy
+    return ResidualLstmNet(50, 12, 20, 2, 3), {**batch_of_words(), "labels": torch.tensor([1, 2])}, lambda net, b: net(b["input_ids"]), cross_entropy
 
 
 class Dlrm(torch.nn.Module):
