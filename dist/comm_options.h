@@ -9,8 +9,9 @@ namespace tandem::engine {
 
 struct CommOptions {
   CollectiveAlgorithm collective = CollectiveAlgorithm::automatic;
-  /// Makes every message as slow as over this link. Each rank has one link out and one link in: the bytes of
-  /// its messages occupy it one after another, and the latency delays each message.
+  /// Makes every message as slow as over this link. Transfers of two ranks have a link in each direction, as
+  /// neighbors in a pipeline do; all collectives of a rank share one link out and one in, as of a network
+  /// card. The bytes of messages occupy a link one after another, and the latency delays each message.
   std::optional<LinkModel> link = std::nullopt;
   /// Long collectives move and sum segments of at most this many bytes (rounded up to a multiple of 64), so
   /// that sums and messages overlap. They need scratch memory for two segments: per peer if direct, in all if

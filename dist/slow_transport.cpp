@@ -22,7 +22,7 @@ struct Stamp {
 class SlowTransport final : public Transport {
  public:
   SlowTransport(std::unique_ptr<Transport> inner, const LinkModel& link)
-      : inner_(std::move(inner)), link_(link) {
+      : inner_(std::move(inner)), link_(link), to_peers_(static_cast<std::size_t>(inner_->size())) {
     const int usual = 16 * (inner_->size() + 1);  // so many are under way at once; more are made when needed
     for (int i = 0; i < usual; ++i) all_.push_back(std::make_unique<Message>());
     for (const auto& m : all_) unused_.push_back(m.get());
@@ -33,7 +33,7 @@ class SlowTransport final : public Transport {
   Request send(const Route& to, const std::byte* data, std::int64_t bytes) override {
     Message& m = take();
     m.sends = true;
-    m.ends = occupy(out_free_, steady_seconds(), bytes);
+    m.ends = occupy(link_of(to).out, steady_seconds(), bytes);
     m.stamp = {m.ends + link_.latency, bytes};
     m.requests[0] = inner_->send(to, reinterpret_cast<const std::byte*>(&m.stamp), sizeof m.stamp);
     m.requests[1] = inner_->send(to, data, bytes);
@@ -42,6 +42,7 @@ class SlowTransport final : public Transport {
   Request receive(const Route& from, std::byte* data, std::int64_t capacity) override {
     Message& m = take();
     m.sends = false;
+    m.link = &link_of(from);
     m.ends = 0;
     m.shares_clock = inner_->can_ring(from.peer);
     m.requests[0] = inner_->receive(from, reinterpret_cast<std::byte*>(&m.stamp), sizeof m.stamp);
@@ -57,7 +58,7 @@ class SlowTransport final : public Transport {
       if (!std::exchange(m.shares_clock, true)) m.stamp.arrives = now + link_.latency;
       request.due = m.stamp.arrives;
       if (now < request.due) return false;
-      m.ends = occupy(in_free_, m.stamp.arrives - seconds(m.stamp.bytes), m.stamp.bytes);
+      m.ends = occupy(m.link->in, m.stamp.arrives - seconds(m.stamp.bytes), m.stamp.bytes);
     }
     request.due = m.ends;
     if (now < request.due) return false;
@@ -78,8 +79,12 @@ class SlowTransport final : public Transport {
   void throw_if_aborted(bool listen) override { inner_->throw_if_aborted(listen); }
 
  private:
+  struct FreeFrom {  // when the bytes of the messages so far have passed
+    double out = 0, in = 0;
+  };
   struct Message {
     bool sends = false;
+    FreeFrom* link = nullptr;  // of a message to this rank
     bool shares_clock = true;  // with the sender
     double ends = 0;           // when the bytes have passed this rank's link; 0: they have not been seen yet
     Stamp stamp{};
@@ -88,6 +93,9 @@ class SlowTransport final : public Transport {
 
   double seconds(std::int64_t bytes) const {
     return link_.bandwidth > 0 ? static_cast<double>(bytes) / link_.bandwidth : 0;
+  }
+  FreeFrom& link_of(const Route& route) {
+    return route.part == Part::transfer ? to_peers_[static_cast<std::size_t>(route.peer)] : of_collectives_;
   }
   // Occupies a link from when it is free, but not before `from`; returns the end.
   double occupy(double& link_free, double from, std::int64_t bytes) {
@@ -113,7 +121,8 @@ class SlowTransport final : public Transport {
   const std::unique_ptr<Transport> inner_;
   const LinkModel link_;
   std::mutex mutex_;  // guards all below
-  double out_free_ = 0, in_free_ = 0;
+  FreeFrom of_collectives_;
+  std::vector<FreeFrom> to_peers_;  // by rank
   std::vector<std::unique_ptr<Message>> all_;
   std::vector<Message*> unused_;
 };

@@ -113,22 +113,24 @@ class ThreadComm : public MessageComm {
   Workers workers_;
 };
 
-// Takes the time of a link, though memory moves the data. Each rank has one link out and one link in. The
-// bytes of a transfer occupy both ends' links, and it arrives a latency later; an all-reduce occupies them
-// for ĉ bytes, and takes two latencies (CollectiveAlgorithm::direct). A call sleeps once, until its end:
-// messages of their own would take cores from computation, which a network card does not.
+// Takes the time of a link, though memory moves the data. The bytes of a transfer occupy the link of the two
+// ranks, and it arrives a latency later. An all-reduce occupies each rank's link of collectives for ĉ bytes,
+// and takes two latencies (CollectiveAlgorithm::direct). A call sleeps once, until its end: messages of their
+// own would take cores from computation, which a network card does not.
 class SlowThreadComm final : public ThreadComm {
  public:
   SlowThreadComm(std::shared_ptr<ThreadWorld::State> world, int rank, const CommOptions& options)
-      : ThreadComm(std::move(world), rank, options), link_(*options.link) {}
+      : ThreadComm(std::move(world), rank, options),
+        link_(*options.link),
+        to_peers_(static_cast<std::size_t>(size())) {}
 
   double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
                         std::uint64_t channel, int threads) override {
     ThreadComm::barrier(group, channel);
     const double met = steady_seconds();
     const auto ranks = static_cast<double>(group.size());
-    const auto end = occupy({&out_free_, &in_free_},
-                            2 * (ranks - 1) / ranks * static_cast<double>(count * size_of(dtype)));
+    const auto end =
+        occupy(of_collectives_, 2 * (ranks - 1) / ranks * static_cast<double>(count * size_of(dtype)));
     ThreadComm::all_reduce_sum(data, count, dtype, group, channel, threads);
     if (group.size() > 1) wait_until(end + 2 * latency());
     return met;
@@ -139,27 +141,25 @@ class SlowThreadComm final : public ThreadComm {
   }
   void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
     ThreadComm::send(&bytes, sizeof bytes, peer, channel);
-    const auto end = occupy({&out_free_}, static_cast<double>(bytes));
+    const auto end = occupy(to_peers_[static_cast<std::size_t>(peer)].out, static_cast<double>(bytes));
     ThreadComm::send(data, bytes, peer, channel);
     wait_until(end);
   }
   void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
     std::int64_t sent = 0;  // this message also makes both ends meet
     ThreadComm::receive(&sent, sizeof sent, peer, channel);
-    const auto end = occupy({&in_free_}, static_cast<double>(sent));
+    const auto end = occupy(to_peers_[static_cast<std::size_t>(peer)].in, static_cast<double>(sent));
     ThreadComm::receive(data, bytes, peer, channel);
     wait_until(end + latency());
   }
 
  private:
-  // Occupies these links from when all are free, but not before now, for so many bytes; returns the end.
-  Clock::time_point occupy(std::initializer_list<Clock::time_point*> links, double bytes) {
+  // Occupies a link from when it is free, but not before now, for so many bytes; returns the end.
+  Clock::time_point occupy(Clock::time_point& link_free, double bytes) {
     const std::lock_guard lock(mutex_);
-    Clock::time_point end = Clock::now();
-    for (const auto* free : links) end = std::max(end, *free);
-    if (link_.bandwidth > 0) end += duration(bytes / link_.bandwidth);
-    for (auto* free : links) *free = end;
-    return end;
+    link_free = std::max(link_free, Clock::now());
+    if (link_.bandwidth > 0) link_free += duration(bytes / link_.bandwidth);
+    return link_free;
   }
   static Clock::duration duration(double seconds) {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -174,8 +174,12 @@ class SlowThreadComm final : public ThreadComm {
   }
 
   const LinkModel link_;
-  std::mutex mutex_;
-  Clock::time_point out_free_, in_free_;  // when this rank's links are free
+  struct FreeFrom {  // when the bytes of the transfers so far have passed
+    Clock::time_point out, in;
+  };
+  std::mutex mutex_;                // guards all below
+  std::vector<FreeFrom> to_peers_;  // by rank
+  Clock::time_point of_collectives_;
 };
 
 }  // namespace

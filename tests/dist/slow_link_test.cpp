@@ -138,7 +138,7 @@ TEST(SlowLink, SmallSumsTakeTheLatencyOfTheirHops) {
   }
 }
 
-TEST(SlowLink, ARankHasOneLinkOutAndOneIn) {
+TEST(SlowLink, TransfersOfTwoRanksHaveALinkInEachDirection) {
   const CommOptions options{.link = LinkModel{0, 50e6}};
   std::vector<char> data(4 << 20);
   const auto move = [&](Comm& c, int from, int to, int lane) {
@@ -153,10 +153,34 @@ TEST(SlowLink, ARankHasOneLinkOutAndOneIn) {
   expect_takes(40e-3, kClocks, 2e-3, 2, options, both([&](Comm& c, int lane) { move(c, 0, 1, lane); }));
   expect_takes(20e-3, kClocks, 2e-3, 2, options,
                both([&](Comm& c, int lane) { move(c, lane, 1 - lane, lane); }));
-  expect_takes(40e-3, kClocks, 2e-3, 3, options,
+  expect_takes(20e-3, kClocks, 2e-3, 3, options,
                both([&](Comm& c, int lane) { move(c, 0, 1 + lane, lane); }));
-  expect_takes(40e-3, kClocks, 2e-3, 3, options,
+  expect_takes(20e-3, kClocks, 2e-3, 3, options,
                both([&](Comm& c, int lane) { move(c, 1 + lane, 0, lane); }));
+}
+
+TEST(SlowLink, CollectivesOfARankShareALinkThatTransfersDoNotUse) {
+  constexpr std::int64_t kCount = 250'000;  // 1 MB
+  for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::direct, CollectiveAlgorithm::ring}) {
+    const LinkModel link{0, 50e6};
+    const CommOptions options{.collective = algorithm, .link = link};
+    std::vector<std::vector<float>> data(4, std::vector<float>(kCount, 1.0f));  // by rank and lane
+    const auto work = [&](Comm& c, int lane, bool transfers) {
+      float* const mine = data[static_cast<std::size_t>(2 * c.rank() + lane)].data();
+      const auto channel = static_cast<std::uint64_t>(1 + lane);
+      if (!transfers)
+        c.all_reduce_sum(mine, kCount, DType::f32, all_ranks(2), channel);
+      else if (c.rank() == 0)
+        c.send(mine, 4 * kCount, 1, channel);
+      else
+        c.receive(mine, 4 * kCount, 0, channel);
+    };
+    const double one = all_reduce_seconds(link, 4.0 * kCount, 2, algorithm);
+    expect_takes(2 * 4.0 * kCount / link.bandwidth, kClocks, 6e-3, 2, options,
+                 [&](Comm& c) { run_lanes(2, [&](int lane) { work(c, lane, false); }); });
+    expect_takes(one, kClocks, 4e-3, 2, options,
+                 [&](Comm& c) { run_lanes(2, [&](int lane) { work(c, lane, lane == 1); }); });
+  }
 }
 
 TEST(SlowLink, LatencyDelaysAndOccupiesNothing) {
