@@ -20,6 +20,7 @@ class Check {
  public:
   explicit Check(const PipelineSchedule& schedule) : s_(schedule) {
     if (s_.stages.empty()) throw Error("a schedule without stages");
+    const int microbatches = s_.microbatches();
     for (std::size_t i = 0; i < s_.tasks.size(); ++i) {
       const Task& t = s_.tasks[i];
       if (t.stage < 0 || t.stage >= count(s_.stages) || t.microbatch < 0 || t.lag < 0 || t.lane < 0)
@@ -30,10 +31,10 @@ class Check {
       if (t.phase == Phase::barrier && (t.lag > 0 || t.lane > 0))
         throw Error(fmt::format("the schedule's {} has a lag or a lane: it holds all lanes, in every unit",
                                 to_string(t)));
-      const int microbatches = t.phase == Phase::update ? 1 : s_.microbatches();
-      if (t.phase != Phase::barrier && t.microbatch >= microbatches)
-        throw Error(fmt::format("the schedule's {} has the micro-batch {} of {}", to_string(t), t.microbatch,
-                                microbatches));
+      const int parts = t.phase == Phase::update ? 1 : microbatches;
+      if (t.phase != Phase::barrier && t.microbatch >= parts)
+        throw Error(
+            fmt::format("the schedule's {} has the micro-batch {} of {}", to_string(t), t.microbatch, parts));
       if (!at_.try_emplace({t.phase, t.stage, t.microbatch}, i).second)
         throw Error(fmt::format("the schedule has the {} twice", to_string(t)));
     }

@@ -87,16 +87,7 @@ class Ordering {
     for (const auto& [reader, update] : weight_uses()) edge(reader, update);
     for (const auto& [channel, ends] : channels())
       if (ends.first >= 0 && ends.second >= 0) edge(ends.first, ends.second);
-    for (const NodeId barrier : g_.nodes().ids()) {
-      if (!g_.node(barrier).op->is_barrier()) continue;
-      for (const NodeId n : g_.nodes().ids()) {
-        const Node& node = g_.node(n);
-        if (n == barrier || node.op->lane() != LaneKind::compute ||
-            node.tag.device != g_.node(barrier).tag.device)
-          continue;
-        place(n).task < place(barrier).task ? edge(n, barrier) : edge(barrier, n);
-      }
-    }
+    for (const auto& [from, to] : barrier_uses()) edge(from, to);
     std::priority_queue<Place, std::vector<Place>, std::greater<>> ready;
     for (const NodeId n : g_.nodes().ids())
       if (missing[n] == 0) ready.push(place(n));
@@ -212,6 +203,29 @@ class Ordering {
         if (r != update && g_.node(r).tag.phase != Phase::update &&
             g_.node(r).tag.lag == g_.node(update).tag.lag)
           uses.emplace_back(r, update);
+    }
+    return uses;
+  }
+
+  // Orders the compute nodes of each device by its barriers: what a barrier is listed after comes first.
+  std::vector<std::pair<NodeId, NodeId>> barrier_uses() const {
+    std::map<int, std::vector<NodeId>> barriers;  // by device, in the order of their tasks
+    for (const NodeId n : g_.nodes().ids())
+      if (g_.node(n).op->is_barrier()) barriers[g_.node(n).tag.device].push_back(n);
+    const auto task = [&](NodeId n) { return place(n).task; };
+    std::vector<std::pair<NodeId, NodeId>> uses;
+    for (auto& [device, all] : barriers) {
+      std::ranges::sort(all, {}, task);
+      for (std::size_t i = 1; i < all.size(); ++i) uses.emplace_back(all[i - 1], all[i]);
+    }
+    for (const NodeId n : g_.nodes().ids()) {
+      const Node& node = g_.node(n);
+      const auto found = barriers.find(node.tag.device);
+      if (found == barriers.end() || node.op->is_barrier() || node.op->lane() != LaneKind::compute) continue;
+      const auto& all = found->second;
+      const auto next = std::ranges::upper_bound(all, task(n), {}, task);
+      if (next != all.end()) uses.emplace_back(n, *next);
+      if (next != all.begin()) uses.emplace_back(*std::prev(next), n);
     }
     return uses;
   }
