@@ -135,10 +135,15 @@ void print_table(const PartitionProblem& problem, const Partition& partition,
   fmt::print("\nperiod {:.3f} ms by the cost model", partition.period * kMsPerSecond);
   if (simulated) fmt::print(", {:.3f} ms in the simulator", *simulated);
   fmt::print("; one device takes {:.3f} ms\n", batch_seconds(partition) * kMsPerSecond);
+  if (const std::string turns = why_devices_take_turns(problem.schedule); !turns.empty())
+    fmt::print("{}\n", turns);
   if (const auto cuts = names_of(problem, partition.cuts()); !cuts.empty())
     fmt::print("cuts: {}\n", fmt::join(cuts, ", "));
   if (is_replicated(partition))
-    fmt::print("Only planned: a run has equally many replicas of all stages (train_cifar --ranks).\n");
+    fmt::print("Only planned: a run has equally many replicas of all stages (train_cifar --ranks).\n{}",
+               problem.link == LinkModel{}
+                   ? "Without --link, the all-reduces of replicas and all transfers take no time.\n"
+                   : "");
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -42,16 +44,27 @@ PipelineSchedule schedule_of(const std::string& name, const StageProfile& profil
   return made(typed_schedule(name), static_cast<int>(profile.stages.size()), o.shape);
 }
 
+// Does it, and names the schedule in its Error.
+void naming(const std::string& name, const std::function<void()>& work) try {
+  work();
+} catch (const Error& e) {
+  throw Error(fmt::format("{}: {}", name, e.what()));
+}
+
 Row row_of(const std::string& name, const StageProfile& profile, const PipelineSimulationOptions& o) {
   if (name == "single") return {.name = name, .simulated = single_device(profile)};
   if (name == "data") return {.name = name, .simulated = data_parallel(profile)};
   Row row{.name = name, .schedule = schedule_of(name, profile, o)};
-  try {
-    row.simulated = simulate_pipeline(profile, row.schedule, o.batches);
-  } catch (const Error& e) {
-    throw Error(fmt::format("{}: {}", name, e.what()));
-  }
+  naming(name, [&] { require_steady_state(row.schedule, o.batches); });
   return row;
+}
+
+// A large simulation takes minutes, so it begins after all checks.
+std::vector<Row> simulated(std::vector<Row> rows, const StageProfile& profile, std::int64_t batches) {
+  for (Row& row : rows)
+    if (row.is_pipeline())
+      naming(row.name, [&] { row.simulated = simulate_pipeline(profile, row.schedule, batches); });
+  return rows;
 }
 
 // The rows that --schedule names.
@@ -59,11 +72,12 @@ std::vector<Row> named_rows(const StageProfile& profile, const PipelineSimulatio
   std::vector<Row> rows;
   std::vector<TypedSchedule> schedules;
   for (const std::string& name : parts_of(o.schedules)) {
+    if (contains(rows, name, &Row::name)) throw Error(fmt::format("--schedule names '{}' twice", name));
     rows.push_back(row_of(name, profile, o));
     if (rows.back().is_pipeline()) schedules.push_back(typed_schedule(name));
   }
   check_shape_options(o.shape, schedules, o.schedules);
-  return rows;
+  return simulated(std::move(rows), profile, o.batches);
 }
 
 // The rows of one device and of data parallelism, if the profile has them, and every schedule that takes the
@@ -88,6 +102,7 @@ std::vector<std::string> all_names(const StageProfile& profile, const PipelineSi
 std::vector<Row> all_rows(const StageProfile& profile, const PipelineSimulationOptions& o) {
   std::vector<Row> rows;
   for (const std::string& name : all_names(profile, o)) rows.push_back(row_of(name, profile, o));
+  rows = simulated(std::move(rows), profile, o.batches);
   std::ranges::stable_sort(rows, {}, [](const Row& row) {
     const PipelineSimulation& s = row.simulated;
     return std::tuple(std::llround(s.period_ms * 1e6), !row.is_pipeline(), s.peak_bytes, s.staleness);
@@ -161,6 +176,9 @@ void print_notes(const std::vector<Row>& rows, const StageProfile& profile) {
     fmt::print(
         "speedup is over the stages one after another, {:.3f} ms; a whole batch on one device takes {:.3f} ms\n",
         profile.batch_ms(), profile.uncut->single_ms);
+  for (const Row& row : rows)
+    if (const std::string why = row.is_pipeline() ? why_devices_take_turns(row.schedule) : ""; !why.empty())
+      fmt::print("{}: {}\n", row.name, why);
   if (!has_row(rows, "data")) return;
   if (!profile.uncut->data_compute_factor)
     fmt::print(

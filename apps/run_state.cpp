@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/json_input.h>
 
 #include "flags.h"
@@ -21,9 +22,9 @@ using Texts = std::vector<std::string>;
 // Adds the flags that change `what` and whose values differ from the saved run's. If the saved run was of an
 // older version without a flag, the flag counts as today's default.
 void add_differences(Texts& differences, Change what, const json& saved, const TrainOptions& now,
-                     const std::string& except = "") {
+                     const Texts& except = {}) {
   for (const Flag& flag : flags()) {
-    if (change_by(flag, now) != what || flag.name == except) continue;
+    if (change_by(flag, now) != what || contains(except, flag.name)) continue;
     const std::string& key = flag.key;
     const json was = saved.contains(key) ? saved[key] : value_of(flag, TrainOptions{}),
                is = value_of(flag, now);
@@ -40,6 +41,18 @@ bool compares_contents(const std::string& saved_digest, const json& saved, const
 // If batches overlap, the cuts decide which weights a gradient is computed with; and the norm of all
 // gradients adds up the stages' parts. With other numbers of stages, --stages differs.
 bool cuts_count(const TrainOptions& o) { return o.clip_norm > 0 || schedule_of(o).overlaps_batches(); }
+
+// A saved schedule's file may be gone, so such a run counts as one whose batches overlap.
+bool overlapped_batches(const json& saved) {
+  if (saved.value("parallel", TrainOptions{}.parallel) != "pipeline") return false;
+  const std::string name = saved.value("schedule", TrainOptions{}.schedule);
+  return is_schedule_file(name) || typed_schedule(name).function->overlaps_batches;
+}
+
+// Stages compute the same bits as one device if no batches overlap, and nothing adds up parts of stages.
+bool stages_count(const json& saved, const TrainOptions& now) {
+  return cuts_count(now) || overlapped_batches(saved);
+}
 
 }  // namespace
 
@@ -82,7 +95,10 @@ std::string compare(const RunState& saved, const RunState& now) {
     const bool by_contents = compares_contents(saved.schedule, was, now.options);
     if (by_contents && saved.schedule != now.schedule)
       noted.push_back(fmt::format("the schedule '{}' is different", now.options.schedule));
-    add_differences(noted, Change::arithmetic, was, now.options, by_contents ? "schedule" : "");
+    Texts bits_stay;
+    if (by_contents) bits_stay = {"schedule"};
+    if (!stages_count(was, now.options)) bits_stay = {"parallel", "stages", "schedule", "chunks"};
+    add_differences(noted, Change::arithmetic, was, now.options, bits_stay);
     if (cuts_count(now.options) && saved.cuts.size() == now.cuts.size() && saved.cuts != now.cuts)
       noted.push_back(fmt::format("cuts {}, was {}", fmt::join(now.cuts, ", "), fmt::join(saved.cuts, ", ")));
   }

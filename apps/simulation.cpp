@@ -74,6 +74,7 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   const std::int64_t batches =
       o.steps > 0 ? o.steps : std::min(kSimulatedBatches, data.train->size() / o.batch_size);
   require_simulable("--steps", batches, program);
+  if (!known) log_info("measures the kernels of the run, and of a pipeline those of its layers");
   const Profile profile = known ? *known : measured(o, s, forward, program, data);
   program = with_costs(std::move(program), profile);
   const int busy = s.threads * cores.lanes;
@@ -82,16 +83,18 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   program.corun.assign(static_cast<std::size_t>(program.devices), busy <= cores.available ? 0.5 : 1.0);
   SimBackend sim(program);
   engine::run(sim, batches);
-  directory.start(o);
+  std::string stages, layers;  // what their files hold
+  if (directory.keeps() && o.parallel == "pipeline")
+    stages = to_json(stage_profile(o, s, cores, program, forward, data));
+  if (directory.keeps() && s.stages > 1 && !known)
+    layers = layer_profile_json(measured_partition_problem(forward, s, profile).layers);
+  directory.start(o);  // after all measurements: an interrupted one leaves the directory as it was
   directory.cuts(s.cuts);
   if (directory.keeps()) {
     profile.write(directory.path("profile.json"));
     write_file(directory.path("program.json"), to_json(program));
-    if (o.parallel == "pipeline")
-      write_file(directory.path("stages.json"), to_json(stage_profile(o, s, cores, program, forward, data)));
-    if (s.stages > 1 && !known)
-      write_file(directory.path("layers.json"),
-                 layer_profile_json(measured_partition_problem(forward, s, profile).layers));
+    if (!stages.empty()) write_file(directory.path("stages.json"), stages);
+    if (!layers.empty()) write_file(directory.path("layers.json"), layers);
   }
   write_trace(o.trace, sim.timeline());
   Summary summary;

@@ -46,20 +46,4 @@ void say_stages(const Graph& forward, const Strategy& strategy, const std::optio
   }
 }
 
-void warn_of_turns(const PipelineSchedule& schedule) {
-  if (schedule.overlaps_batches()) return;
-  const int parts = schedule.microbatches();
-  int held = 1;
-  for (int k = 0; k < static_cast<int>(schedule.stages.size()); ++k)
-    held = std::max(held, held_activations(schedule, k));
-  const int busy = std::min(parts, held);
-  if (busy >= schedule.devices()) return;
-  const std::string why = busy == parts ? fmt::format("since a batch is {}: give more --microbatches, or a",
-                                                      counted(parts, "micro-batch"))
-                                        : "since the schedule lets each micro-batch return first: give a";
-  log_warning(fmt::format("{} of {} work at a time, {} --schedule with several {} in flight", busy,
-                          counted(schedule.devices(), "device"), why,
-                          busy == parts ? "batches" : "micro-batches or batches"));
-}
-
 }  // namespace tandem::apps

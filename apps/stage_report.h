@@ -12,8 +12,4 @@ namespace tandem::apps {
 void say_stages(const engine::Graph& forward, const Strategy& strategy,
                 const std::optional<engine::Profile>& profile);
 
-/// Warns if devices take turns. A schedule without several batches in flight keeps only as many busy as it
-/// has micro-batches in flight: at most those of a batch, and one if each returns before the next begins.
-void warn_of_turns(const engine::PipelineSchedule& schedule);
-
 }  // namespace tandem::apps

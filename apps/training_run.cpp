@@ -32,6 +32,7 @@
 #include "simulation.h"
 #include "stage_report.h"
 #include "trace_file.h"
+#include "typed_schedule.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -154,7 +155,9 @@ void TrainingRun::perform() {
     say_plan(forward(samples), strategy);
   if (is_main() && strategy.stages > 1 && !options_.evaluate)
     say_stages(forward(samples), strategy, profile_);
-  if (is_main() && !options_.evaluate) warn_of_turns(engine::schedule_of(strategy));
+  if (const std::string turns = why_devices_take_turns(engine::schedule_of(strategy));
+      is_main() && !options_.evaluate && !turns.empty())
+    log_warning(turns);
   if (options_.simulate) {
     if (is_main()) simulate(options_, strategy, cores, forward(samples), data, profile_, directory_);
     return;

@@ -6,7 +6,9 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
+#include <tandem/pipeline/schedule_costs.h>
 #include <tandem/pipeline/schedule_file.h>
 
 namespace tandem::apps {
@@ -31,6 +33,12 @@ TypedSchedule typed_schedule(const std::string& text) {
   const std::string name = text.substr(0, text.size() - (asynchronous ? kAsynchronous.size() : 0));
   if (is_schedule_file(name))
     throw Error(fmt::format("'{}': a file says itself where its devices meet; give '{}'", text, name));
+  const std::vector<std::string> names = schedule_names();
+  if (!contains(names, name))
+    throw Error(
+        fmt::format("unknown schedule '{}'; there are: {}, and FILE.json. Those with several batches in "
+                    "flight run freely with -async after the name",
+                    name, fmt::join(names, ", ")));
   const ScheduleFunction& function = schedule_named(name);
   if (asynchronous && !function.overlaps_batches)
     throw Error(
@@ -61,7 +69,7 @@ std::string why_not_taken(bool ScheduleFunction::*takes, const std::vector<Typed
 void add_shape_options(CLI::App& command, ShapeOptions& o) {
   command
       .add_option("--microbatches", o.microbatches, "of a batch (0: those of a schedule's file, otherwise 1)")
-      ->check(CLI::Range(0, 10'000));
+      ->check(CLI::Range(0, 2000));
   command
       .add_option("--chunks", o.chunks,
                   fmt::format("stages of each device; for {}",
@@ -91,6 +99,22 @@ PipelineSchedule made(const TypedSchedule& typed, int stages, const ShapeOptions
     shape.lockstep = typed.function->overlaps_batches && !typed.asynchronous && stages > 1;
   }
   return made(typed, shape);
+}
+
+std::string why_devices_take_turns(const PipelineSchedule& schedule) {
+  if (schedule.overlaps_batches()) return "";
+  const int parts = schedule.microbatches();
+  int held = 1;
+  for (int k = 0; k < static_cast<int>(schedule.stages.size()); ++k)
+    held = std::max(held, held_activations(schedule, k));
+  const int busy = std::min(parts, held);
+  if (busy >= schedule.devices()) return "";
+  const std::string why = busy == parts ? fmt::format("since a batch is {}: give more --microbatches, or a",
+                                                      counted(parts, "micro-batch"))
+                                        : "since the schedule lets each micro-batch return first: give a";
+  return fmt::format("{} of {} work at a time, {} --schedule with several {} in flight", busy,
+                     counted(schedule.devices(), "device"), why,
+                     busy == parts ? "batches" : "micro-batches or batches");
 }
 
 std::string typed_schedule_help() {

@@ -56,4 +56,9 @@ engine::PipelineSchedule made(const TypedSchedule& typed, int stages, const Shap
 /// What --help says about the texts of schedules.
 std::string typed_schedule_help();
 
+/// Returns why devices take turns, and what helps; empty if they do not. A schedule without several batches
+/// in flight keeps only as many busy as it has micro-batches in flight: at most those of a batch, and one if
+/// each returns before the next begins.
+std::string why_devices_take_turns(const engine::PipelineSchedule& schedule);
+
 }  // namespace tandem::apps

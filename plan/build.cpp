@@ -81,12 +81,16 @@ const Graph& graph_of(const TrainingGraph& training) { return training.graph; }
 
 void check_budget(const Program& p, std::int64_t budget) {
   if (budget <= 0) return;
-  const std::int64_t peak = planned_peak(p);
-  if (peak > budget)
-    throw Error(fmt::format(
-        "the memory budget of {} bytes is too small for this plan; the smallest budget that works with it "
-        "is {}. Swap or recompute more activations, or use smaller micro-batches",
-        budget, peak));
+  int fullest = 0;
+  for (int d = 1; d < p.devices; ++d)
+    if (planned_peak(p, d) > planned_peak(p, fullest)) fullest = d;
+  const std::int64_t peak = planned_peak(p, fullest);
+  if (peak <= budget) return;
+  const std::string where = p.devices == 1 ? "" : fmt::format(", of which device {} needs most", fullest);
+  throw Error(fmt::format(
+      "the memory budget of {} bytes is too small for this plan{}: by {}; the smallest budget that works "
+      "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
+      budget, where, counted(peak - budget, "byte"), peak));
 }
 
 // The Program that needs less memory, of those of the two list orders.

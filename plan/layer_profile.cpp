@@ -55,6 +55,9 @@ std::string layer_profile_json(const std::vector<PipelineLayer>& layers) {
 std::vector<PipelineLayer> read_layer_profile(const std::string& file) {
   const std::string what = fmt::format("profile '{}'", file);
   const JsonInput j = JsonInput::parse(what, read_text("profile", file));
+  if (j["stages"].present() && !j["layers"].present())
+    throw Error(fmt::format(
+        "{} is of stages, which 'tandem sim pipeline' simulates: here it must be of layers", what));
   j.require_keys({"layers"});
   std::vector<PipelineLayer> layers;
   std::set<std::string> names;

@@ -37,9 +37,6 @@ std::int64_t version_used(const WeightRule& rule, Phase phase, std::int64_t batc
 // The batches between whose updates of stage 0 the pipeline is in its steady state.
 std::pair<std::int64_t, std::int64_t> steady_batches(const Program& program, std::int64_t batches) {
   const std::int64_t last = batches - 1 - program.max_lag;
-  if (last < 1)
-    throw Error(fmt::format("this schedule has no steady state in {}: give {} or more",
-                            counted(batches, "batch"), program.max_lag + 2));
   // Periods can take turns, long and short ones, and repeat after as many as there are batches in flight.
   const std::int64_t longest = last - last / 2, in_flight = program.max_lag + 1;
   std::int64_t turn = 1;
@@ -110,8 +107,16 @@ std::string_view name_of(SimulatedOp::Kind kind) {
   return "";
 }
 
+void require_steady_state(const PipelineSchedule& schedule, std::int64_t batches) {
+  const std::int64_t least = std::ranges::max(schedule.tasks, {}, &Task::lag).lag + 2;
+  if (batches < least)
+    throw Error(fmt::format("this schedule has no steady state in {}: give {} or more",
+                            counted(batches, "batch"), least));
+}
+
 PipelineSimulation simulate_pipeline(const StageProfile& profile, const PipelineSchedule& schedule,
                                      std::int64_t batches) {
+  require_steady_state(schedule, batches);
   const Program program = stage_program(profile, schedule);
   const auto [first, last] = steady_batches(program, batches);
   SimBackend sim(program);

@@ -38,9 +38,12 @@ struct PipelineSimulation {
   std::vector<SimulatedOp> ops;  ///< in the order of their ends
 };
 
+/// Throws Error if so few batches have no steady state, and says how many have one.
+void require_steady_state(const PipelineSchedule& schedule, std::int64_t batches);
+
 /// Runs `batches` batches from an empty to a drained pipeline in the simulator (stage_program.h). The steady
 /// state is what runs while batches still enter, without the first half of it, in an even number of periods.
-/// Throws Error if there are too few batches to have one, and what `stage_program` throws.
+/// Throws the Errors of `require_steady_state` and `stage_program`.
 PipelineSimulation simulate_pipeline(const StageProfile& profile, const PipelineSchedule& schedule,
                                      std::int64_t batches);
 

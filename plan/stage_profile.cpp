@@ -67,6 +67,9 @@ std::string to_json(const StageProfile& profile) {
 
 StageProfile stage_profile_of(const std::string& what, const std::string& text) {
   const JsonInput j = JsonInput::parse(what, text);
+  if (j["layers"].present() && !j["stages"].present())
+    throw Error(what +
+                " is of layers, which 'tandem plan pipeline' cuts into stages: here it must be of stages");
   j.require_keys({"stages", "link", "corun", "single_ms", "data_compute_factor", "sync_bytes"});
   StageProfile profile;
   for (const JsonInput& stage : j["stages"].required().items()) profile.stages.push_back(stage_of(stage));

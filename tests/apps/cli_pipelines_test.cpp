@@ -354,8 +354,16 @@ TEST_F(CliSimPipeline, SaysWhatItsNumbersRestOn) {
   for (const char* words : {"data computes", "without a link"})
     EXPECT_EQ(std::string::npos, linked.find(words)) << linked;
   expect_refused(command("--schedule dualpipe,1f1b --batches 3"), {"dualpipe: ", "3 batches", "or more"});
+  expect_refused(command("--schedule 1f1b,dualpipe --batches 3 --microbatches 2000"),
+                 {"dualpipe: ", "3 batches"});  // before 1f1b takes seconds
   expect_refused(command("--schedule 1f1b-async"), {"'1f1b-async'", "give '1f1b'"});
   expect_refused(command("--schedule mine.json-async"), {"'mine.json-async'", "give 'mine.json'"});
+}
+
+TEST_F(CliSimPipeline, SaysWhenDevicesTakeTurns) {
+  const std::string turns = "gpipe: 2 of 3 devices work at a time, since a batch is 2 micro-batches";
+  EXPECT_NE(std::string::npos, printed("--schedule dualpipe,gpipe --microbatches 2").find(turns));
+  EXPECT_EQ(std::string::npos, printed("--schedule dualpipe,gpipe --microbatches 3").find("at a time"));
 }
 
 TEST_F(CliPipelines, SayWhenDevicesTakeTurns) {
@@ -439,6 +447,8 @@ TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
   expect_refused(command("--schedule dualpipe --spectrain-target serial"),
                  {"--spectrain-target has no effect with --schedule dualpipe; it is for spectrain"});
   expect_refused(command("--schedule data"), {"single_ms"});
+  expect_refused(command("--schedule dualpipe,1f1b,dualpipe"), {"--schedule names 'dualpipe' twice"});
+  expect_refused(command("--schedule dualpip"), {"'dualpip'", "dualpipe-vs", "FILE.json", "-async"});
   expect_refused(command("--schedule dualpipe --batches 4"), {"4 batches", "6 or more"});
   expect_refused(command("--schedule dualpipe --follow 200"), {"--follow 200", "200 batches"});
   for (const std::string drawing : {"--timeline", "--follow 5"})
@@ -471,7 +481,7 @@ TEST_F(CliSimPipeline, RefusesProfilesThatAreNotSound) {
   refuse_stage("backward_ms", "0");
   refuse(R"({"stages":[]})", {"bad.json", "\"stages\" has 0"});
   refuse("{}", {"bad.json", "stages"});
-  refuse(R"({"layers":[]})", {"bad.json", "layers"});
+  refuse(R"({"layers":[]})", {"bad.json", "is of layers", "tandem plan pipeline"});
   const std::pair<const char*, const char*> rest[] = {
       {R"("link":{"bytes_per_ms":0})", "bytes_per_ms"},
       {R"("link":{"bytes_per_ms":NaN})", "JSON"},

@@ -72,6 +72,12 @@ TEST_F(CliPlanPipeline, ReplicatesStages) {
   EXPECT_LE(devices, 4);
   EXPECT_GT(devices, static_cast<int>(plan.at("stages").size()));
   EXPECT_TRUE(plan.at("simulated_ms").is_null());
+  const std::string hint = "Without --link, the all-reduces of replicas";
+  const auto table = [&](const std::string& link) {
+    return run(command("--stages 4 --schedule dualpipe --replicate" + link)).out;
+  };
+  EXPECT_NE(std::string::npos, table("").find(hint)) << table("");
+  EXPECT_EQ(std::string::npos, table(" --link 1GB/s").find(hint)) << table(" --link 1GB/s");
 }
 
 TEST_F(CliPlanPipeline, PrintsATable) {
@@ -81,6 +87,8 @@ TEST_F(CliPlanPipeline, PrintsATable) {
        {"layer0 … layer2", "period 11.000 ms by the cost model, 11.000 ms in the simulator",
         "one device takes 28.000 ms", "cuts: layer3, layer4"})
     EXPECT_NE(std::string::npos, e.out.find(text)) << e.out;
+  EXPECT_EQ(std::string::npos, e.out.find("at a time")) << e.out;
+  EXPECT_NE(std::string::npos, run(command("--stages 3")).out.find("1 of 3 devices work at a time"));
 }
 
 TEST_F(CliPlanPipeline, WritesAPlanForTraining) {
@@ -112,6 +120,8 @@ TEST_F(CliPlanPipeline, KeepsTheMemoryBudget) {
 
 TEST_F(CliPlanPipeline, RefusesWhatItCannotPlan) {
   expect_refused(command("--stages 7"), {"6 layers", "7 stages"});
+  expect_refused(command("--stages 2", json{{"stages", json::array()}}),
+                 {"is of stages", "tandem sim pipeline"});
   expect_refused(command(""), {"--stages"});
   expect_refused(command("--stages 4 --schedule pipedream-2bw"), {"micro-batches", "4 or more"});
   expect_refused(command("--stages 4 --schedule interleaved --chunks 2 --replicate"),

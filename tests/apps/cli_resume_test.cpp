@@ -191,9 +191,32 @@ TEST_F(Resume, WarnsOfOtherCutsOnlyIfTheyCanChangeLosses) {
     EXPECT_EQ(way != "1f1b", warns(succeed(job + other + from + file("other"))));
     EXPECT_FALSE(warns(succeed(job + from + file("same")))) << "without a plan it keeps the cuts";
     EXPECT_EQ(losses("whole", 10), losses("same"));
-    if (way == "1f1b") EXPECT_EQ(losses("whole", 10), losses("other"));
-    if (way == "pipedream") EXPECT_NE(losses("whole", 10), losses("other"));
+    if (way == "1f1b") {
+      EXPECT_EQ(losses("whole", 10), losses("other"));
+    } else if (way == "pipedream") {
+      EXPECT_NE(losses("whole", 10), losses("other"));
+    }
   }
+}
+
+// Stages of a schedule that flushes compute what one device does.
+TEST_F(Resume, WarnsOfOtherStagesOnlyIfTheyCanChangeLosses) {
+  const auto warns = [](const Ended& e) { return e.out.find("warning: losses can differ") < e.out.size(); };
+  const std::string job = kShort + "--arch mlp ", flush = "--stages 2 --schedule 1f1b --microbatches 2",
+                    lagged = "--stages 2 --schedule dualpipe --microbatches 2";
+  const auto resumed = [&](const std::string& of, const std::string& way) {
+    return run(job + way + " --force --output " + file("rest") + " --resume " + checkpoint(of, 10));
+  };
+  for (const std::string& way : {flush, lagged})
+    succeed(job + "--checkpoint-every 10 " + way + " --output " + file(way == flush ? "flush" : "lagged"));
+  for (const std::string way : {"--stages 3 --schedule gpipe --microbatches 2", "--stages 1 --microbatches 2",
+                                "--stages 2 --schedule interleaved --microbatches 2"}) {
+    EXPECT_FALSE(warns(resumed("flush", way))) << way;
+    EXPECT_EQ(losses("flush", 10), losses("rest")) << way;
+  }
+  EXPECT_TRUE(warns(resumed("flush", lagged)));
+  EXPECT_TRUE(warns(resumed("flush", "--stages 2 --schedule 1f1b --microbatches 4")));
+  EXPECT_TRUE(warns(resumed("lagged", flush)));
 }
 
 // A file of the same name with another schedule is noticed, the same schedule elsewhere is not.

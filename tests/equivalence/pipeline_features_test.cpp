@@ -104,7 +104,7 @@ TEST_P(PipelineFeatures, SwapsRecomputesAndABudgetChangeNoBit) {
   Strategy s = GetParam().strategy;
   s.memory_budget = base.planned_peak - 1;
   expect_error([&] { program_of(job_, s); },
-               {"budget of " + std::to_string(base.planned_peak - 1),
+               {"budget of " + std::to_string(base.planned_peak - 1), "of which device ", "by 1 byte;",
                 "smallest budget that works with it is " + std::to_string(base.planned_peak)});
 }
 
