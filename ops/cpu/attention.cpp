@@ -230,17 +230,20 @@ class Head {
     std::fill(gradients + n, gradients + tile.keys, 0.0f);
   }
 
-  // Draws what dropout does with the first n weights of a row.
+  // Draws what dropout does with the first n weights of a row. Short rows share a block of draws.
   void draw(const Tile& tile, std::int64_t r, std::int64_t n) {
     const std::int64_t quads = (dropout_.row_elements + 3) / 4,
                        first = dropout_.element(head_, tile.query + r, tile.key);
     const auto factor = static_cast<float>(1 / (1 - form_.dropout));
-    float draws[4 * kQuads];
     for (std::int64_t i = 0; i < n;) {
-      const std::int64_t skip = (first + i) % 4, count = std::min(n - i, 4 * kQuads - skip);
-      uniforms(key_, drawn_, quads, (first + i) / 4, draws);
+      const std::int64_t quad = (first + i) / 4;
+      if (quad < drawn_from_ || quad >= drawn_from_ + kQuads) {
+        uniforms(key_, drawn_, quads, quad, draws_);
+        drawn_from_ = quad;
+      }
+      const std::int64_t skip = first + i - 4 * drawn_from_, count = std::min(n - i, 4 * kQuads - skip);
       for (std::int64_t d = 0; d < count; ++d)
-        scratch_.kept[i + d] = dropout_.keeps(draws[skip + d]) ? factor : 0.0f;
+        scratch_.kept[i + d] = dropout_.keeps(draws_[skip + d]) ? factor : 0.0f;
       i += count;
     }
   }
@@ -252,7 +255,9 @@ class Head {
   const std::int64_t sample_, head_;
   Scratch scratch_;
   RngKey key_{};
-  std::uint64_t drawn_ = 0;  // the number of the sample
+  std::uint64_t drawn_ = 0;            // the number of the sample
+  std::int64_t drawn_from_ = -kQuads;  // the first of the quads that draws_ holds
+  float draws_[4 * kQuads];
   int status_ = 0;
 };
 
