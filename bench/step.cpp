@@ -24,6 +24,7 @@ struct Options {
   int threads = 0;
   double momentum = 0.9;
   std::string purpose{};
+  std::int64_t rows = 1;
   bool kernels = false, bf16 = false;
 };
 
@@ -66,8 +67,15 @@ std::string purpose_of(const std::string& name, const Options& o) {
   return contains(nn::network_names(), name) ? "cifar" : nn::purpose_of(name);
 }
 
+nn::WholeNetwork network_of(const std::string& name, const Options& o) {
+  if (name != "dlrm") return nn::make_network(name, purpose_of(name, o), o.batch);
+  nn::DlrmOptions dlrm;
+  for (std::int64_t& rows : dlrm.rows) rows *= o.rows;
+  return nn::dlrm_network(dlrm, o.batch);
+}
+
 void measure(const std::string& name, const Options& o, const Ceilings& most) {
-  const nn::WholeNetwork net = nn::make_network(name, purpose_of(name, o), o.batch);
+  const nn::WholeNetwork net = network_of(name, o);
   net.module->initialize(1);
   Strategy s{.optimizer = SgdOptions{.momentum = o.momentum}, .threads = o.threads};
   if (o.bf16) s.amp = DType::bf16;
@@ -135,6 +143,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", o.threads, "threads of the team")->check(CLI::PositiveNumber);
   app.add_option("--momentum", o.momentum, "of SGD; without it, tables have sparse updates")
       ->check(CLI::Range(0.0, 0.999));
+  app.add_option("--rows", o.rows, "how many times as many rows the tables of dlrm have")
+      ->check(CLI::Range(1, 100));
   app.add_flag("--bf16", o.bf16, "use mixed precision");
   app.add_flag("--kernels", o.kernels, "also print each kernel's time, in the step and alone");
   return apps::run_program(app, argc, argv, [&] {

@@ -1,9 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 
 namespace tandem::engine {
 
-/// Throws Error naming the first label outside 0 … classes−1.
-void check_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes);
+/// Returns how many samples do not have the label `ignored`. Throws Error naming the first other label
+/// outside 0 … classes−1.
+std::int64_t count_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes,
+                          std::optional<std::int32_t> ignored);
 
 }  // namespace tandem::engine

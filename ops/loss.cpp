@@ -1,5 +1,7 @@
 #include <tandem/ops/loss.h>
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
@@ -32,8 +34,29 @@ void check_logits_and_labels(TypesView inputs, std::size_t count) {
                             to_string(labels)));
 }
 
-Tensor cross_entropy_grad(const Tensor& logits, const Tensor& labels, const Tensor& g, double smoothing) {
-  return apply_op1(std::make_shared<CrossEntropyGradOp>(smoothing), {logits, labels, g});
+Tensor cross_entropy_grad(const Tensor& logits, const Tensor& labels, const Tensor& g,
+                          const Targets& targets) {
+  return apply_op1(std::make_shared<CrossEntropyGradOp>(targets), {logits, labels, g});
+}
+
+Tensor scalar(DType dtype, double value) { return Tensor::full({dtype, {}}, value); }
+
+// Which samples do not count.
+Tensor is_ignored(const Tensor& labels, std::int32_t ignored) {
+  return equal(labels, scalar(DType::i32, ignored));
+}
+// by, but 1 for 0.
+Tensor divisor(const Tensor& by) {
+  return where(equal(by, scalar(by.dtype(), 0)), scalar(by.dtype(), 1), by);
+}
+// rows, but 0 for samples that do not count, whose logits can be infinite.
+Tensor without_ignored(const Tensor& rows, const Tensor& ignored) {
+  return where(reshape(ignored, {-1, 1}), scalar(rows.dtype(), 0), rows);
+}
+
+std::string text_of(const Targets& targets) {
+  return fmt::format("smoothing={}", targets.smoothing) +
+         (targets.ignored ? fmt::format(" ignored={}", *targets.ignored) : "");
 }
 
 // Gradient of softmax, from its output y: y·(g − Σ g·y).
@@ -83,20 +106,20 @@ Tensors SoftmaxOp::vjp(const VjpArgs& args) const {
   return {g - exp(y) * sum(g, {-1}, true)};
 }
 
-CrossEntropyOp::CrossEntropyOp(double smoothing) : smoothing(smoothing) {
-  if (!(smoothing >= 0 && smoothing <= 1))
-    throw Error(fmt::format("label smoothing {} is not between 0 and 1", smoothing));
+CrossEntropyOp::CrossEntropyOp(const Targets& targets) : targets(targets) {
+  if (!(targets.smoothing >= 0 && targets.smoothing <= 1))
+    throw Error(fmt::format("label smoothing {} is not between 0 and 1", targets.smoothing));
 }
-std::string CrossEntropyOp::attributes() const { return fmt::format("smoothing={}", smoothing); }
+std::string CrossEntropyOp::attributes() const { return text_of(targets); }
 Types CrossEntropyOp::infer(TypesView inputs) const {
   check_logits_and_labels(inputs, 2);
   return {{inputs[0].dtype, {}}};
 }
 Tensors CrossEntropyOp::vjp(const VjpArgs& args) const {
-  return {cross_entropy_grad(args.inputs[0], args.inputs[1], args.grads[0], smoothing), Tensor()};
+  return {cross_entropy_grad(args.inputs[0], args.inputs[1], args.grads[0], targets), Tensor()};
 }
 
-std::string CrossEntropyGradOp::attributes() const { return fmt::format("smoothing={}", smoothing); }
+std::string CrossEntropyGradOp::attributes() const { return text_of(targets); }
 Types CrossEntropyGradOp::infer(TypesView inputs) const {
   check_logits_and_labels(inputs, 3);
   if (inputs[2] != TensorType{inputs[0].dtype, {}})
@@ -108,9 +131,15 @@ Types CrossEntropyGradOp::infer(TypesView inputs) const {
 Tensors CrossEntropyGradOp::vjp(const VjpArgs& args) const {
   const Tensor &logits = args.inputs[0], &labels = args.inputs[1], &g = args.inputs[2], &h = args.grads[0];
   Tensors grads(3);
-  if (args.needed[0]) grads[0] = softmax_vjp(softmax(logits), h) * (g / static_cast<double>(logits.size(0)));
-  if (args.needed[2])
-    grads[2] = sum(h * cross_entropy_grad(logits, labels, Tensor::full(g.type(), 1), smoothing));
+  if (args.needed[0] && targets.ignored) {
+    const Tensor ignored = is_ignored(labels, *targets.ignored),
+                 counts = where(ignored, scalar(g.dtype(), 0), scalar(g.dtype(), 1));
+    grads[0] = softmax_vjp(softmax(without_ignored(logits, ignored)), h) *
+               (reshape(counts, {-1, 1}) * (g / divisor(sum(counts))));
+  } else if (args.needed[0]) {
+    grads[0] = softmax_vjp(softmax(logits), h) * (g / static_cast<double>(logits.size(0)));
+  }
+  if (args.needed[2]) grads[2] = sum(h * cross_entropy_grad(logits, labels, scalar(g.dtype(), 1), targets));
   return grads;
 }
 
@@ -118,39 +147,37 @@ Tensor softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxOp>(f
 Tensor log_softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxOp>(true), {x}); }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
-  return apply_op1(std::make_shared<CrossEntropyOp>(label_smoothing),
-                   {rows_of(logits), row_labels("cross_entropy", logits, labels)});
+  return cross_entropy(logits, labels, CrossEntropyOptions{.label_smoothing = label_smoothing});
 }
 
 // With the weights v of the samples and w of the classes, and smoothing s, this is
 // Σ (v·(1 − s)·(−log p at the label) + s/C·Σ w·(−log p)) / Σ v.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options) {
-  const double s = CrossEntropyOp(options.label_smoothing).smoothing;  // checks it
+  Targets targets{.smoothing = options.label_smoothing};
+  if (const auto& index = options.ignore_index; index && std::in_range<std::int32_t>(*index))
+    targets.ignored = static_cast<std::int32_t>(*index);
+  auto op = std::make_shared<CrossEntropyOp>(targets);
   Tensor rows = rows_of(logits);
-  const Tensor all = row_labels("cross_entropy", logits, labels);
-  if (!options.ignore_index && !options.class_weights) return cross_entropy(rows, all, s);
+  const Tensor all = row_labels("cross_entropy", logits, labels), &weights = options.class_weights;
+  if (!weights) return apply_op1(std::move(op), {rows, all});
   const std::int64_t classes = rows.size(1);
   const TensorType weight{rows.dtype(), {classes}};
-  if (options.class_weights && options.class_weights.type() != weight)
+  if (weights.type() != weight)
     throw Error(fmt::format("cross_entropy: class weights for {} must be {}, not {}",
-                            to_string(logits.type()), to_string(weight),
-                            to_string(options.class_weights.type())));
-  const Tensor weights = options.class_weights ? options.class_weights : Tensor::full(weight, 1);
+                            to_string(logits.type()), to_string(weight), to_string(weights.type())));
   Tensor counts = Tensor::full({rows.dtype(), {1}}, 1), ids = all;
-  if (options.ignore_index) {
-    const Tensor ignored =
-        equal(all, Tensor::full({DType::i32, {}}, static_cast<double>(*options.ignore_index)));
-    counts = where(ignored, Tensor::full({rows.dtype(), {}}, 0), Tensor::full({rows.dtype(), {}}, 1));
-    ids = where(ignored, Tensor::full({DType::i32, {}}, 0), all);
-    rows =
-        where(reshape(ignored, {-1, 1}), Tensor::full({rows.dtype(), {}}, 0), rows);  // which can be infinite
+  if (targets.ignored) {
+    const Tensor ignored = is_ignored(all, *targets.ignored);
+    counts = where(ignored, scalar(rows.dtype(), 0), scalar(rows.dtype(), 1));
+    ids = where(ignored, scalar(DType::i32, 0), all);
+    rows = without_ignored(rows, ignored);
   }
   const Tensor log_p = log_softmax(rows), per_sample = embedding(weights, ids) * counts;
   const Tensor at_label = reshape(gather(log_p, 1, reshape(ids, {-1, 1})), {-1});
+  const double s = targets.smoothing;
   Tensor total = sum(per_sample * -at_label) * (1 - s);
   if (s > 0) total = total - sum(sum(log_p * weights, {1}) * counts) * (s / static_cast<double>(classes));
-  const Tensor by = sum(per_sample);
-  return total / where(equal(by, Tensor::full(by.type(), 0)), Tensor::full(by.type(), 1), by);
+  return total / divisor(sum(per_sample));
 }
 
 // Computed as t·softplus(−x) + (1 − t)·softplus(x), in which no terms cancel.
@@ -198,10 +225,16 @@ Tensor correct_count(const Tensor& logits, const Tensor& labels) {
   return sum(equal(reshape(argmax(logits), {-1}), row_labels("correct_count", logits, labels)));
 }
 
-void engine::check_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes) {
-  for (std::int64_t i = 0; i < samples; ++i)
+std::int64_t engine::count_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes,
+                                  std::optional<std::int32_t> ignored) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    if (labels[i] == ignored) continue;
     if (labels[i] < 0 || labels[i] >= classes)
       throw Error(fmt::format("the label of sample {} is {}, outside the {} classes", i, labels[i], classes));
+    ++count;
+  }
+  return count;
 }
 
 }  // namespace tandem

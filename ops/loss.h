@@ -21,13 +21,19 @@ class SoftmaxOp final : public StreamingOp {
   const bool logarithm;
 };
 
-/// (logits [N, C], labels i32 [N]) -> mean over N of −Σ t·log softmax(logits), a scalar. The target t is 1 at
-/// the label and 0 elsewhere; label smoothing s makes it (1 − s)·t + s/C (Szegedy et al. 2016). Throws Error
-/// on logits in bf16 or f16: a loss is computed in f32 or f64.
+/// Targets of a cross entropy, made of labels.
+struct Targets {
+  double smoothing = 0;
+  std::optional<std::int32_t> ignored{};  ///< samples with this label do not count
+};
+
+/// (logits [N, C], labels i32 [N]) -> mean over the samples that count of −Σ t·log softmax(logits), a scalar;
+/// 0 if none counts. The target t is 1 at the label and 0 elsewhere; label smoothing s makes it (1 − s)·t +
+/// s/C (Szegedy et al. 2016). Throws Error on logits in bf16 or f16: a loss is computed in f32 or f64.
 class CrossEntropyOp final : public StreamingOp {
  public:
   /// Throws Error unless 0 ≤ smoothing ≤ 1.
-  explicit CrossEntropyOp(double smoothing = 0);
+  explicit CrossEntropyOp(const Targets& targets = {});
   std::string_view name() const override { return "cross_entropy"; }
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
@@ -35,13 +41,14 @@ class CrossEntropyOp final : public StreamingOp {
   Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   double flops_per_element() const override { return 10; }  // maximum, exponential, sum, quotient
 
-  const double smoothing;
+  const Targets targets;
 };
 
-/// (logits [N, C], labels i32 [N], g []) -> (softmax(logits) − t)·g/N, with the target t of CrossEntropyOp.
+/// (logits [N, C], labels i32 [N], g []) -> (softmax(logits) − t)·g/N', with the target t of CrossEntropyOp,
+/// for the N' samples that count, and 0 for the others.
 class CrossEntropyGradOp final : public StreamingOp {
  public:
-  explicit CrossEntropyGradOp(double smoothing = 0) : smoothing(smoothing) {}
+  explicit CrossEntropyGradOp(const Targets& targets = {}) : targets(targets) {}
   std::string_view name() const override { return "cross_entropy_grad"; }
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
@@ -50,7 +57,7 @@ class CrossEntropyGradOp final : public StreamingOp {
   double flops_per_element() const override { return 10; }  // maximum, exponential, sum, quotient
   std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
 
-  const double smoothing;
+  const Targets targets;
 };
 
 }  // namespace tandem::engine

@@ -27,7 +27,7 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tens
 
 Objective classification(double label_smoothing) {
   static_cast<void>(
-      CrossEntropyOp(label_smoothing));  // throws if it is out of range, before there is a batch
+      CrossEntropyOp({label_smoothing}));  // throws if it is out of range, before there is a batch
   return {
       .loss =
           [=](const Tensor& output, const Tensors& batch) {

@@ -93,7 +93,10 @@ WholeNetwork gpt2(std::int64_t samples, const Config& config) {
               [](const Tensors& out, const Tensors& labels) {
                 const std::int64_t last = out[0].size(1) - 1;
                 if (last == 0) throw Error("the loss of a text needs two words or more");
-                return mean_cross_entropy(slice(out[0], 1, 0, last), slice(labels[0], 1, 1, last + 1));
+                // The last position predicts nothing: its logits are not cut off, which would copy all
+                // others.
+                const Tensor none = Tensor::full({DType::i32, {labels[0].size(0), 1}}, kNoLabel);
+                return mean_cross_entropy(out[0], concat({slice(labels[0], 1, 1, last + 1), none}, 1));
               }};
 }
 
@@ -140,23 +143,6 @@ WholeNetwork bert(std::int64_t samples, const Config& config) {
 template <class Net, class Options> WholeNetwork of_texts(std::int64_t samples, const Config&) {
   const Options o;
   return classifier(std::make_unique<Net>(o), words(samples, 20, o.words), o.classes);
-}
-
-WholeNetwork dlrm(std::int64_t samples, const Config&) {
-  const DlrmOptions o;
-  auto net = std::make_unique<Dlrm>(o);
-  Dlrm& module = *net;
-  return {
-      .module = std::move(net),
-      .inputs = {input("dense", DType::f32, {samples, o.numbers}),
-                 input("categories", DType::i32, {samples, std::ssize(o.rows), 1}, o.rows)},
-      .forward =
-          [&module](const Tensors& in) {
-            return Tensors{module(Clicks{in[0], in[1]})};
-          },
-      .outputs = {"logits"},
-      .labels = {input("labels", DType::f32, {samples, 1})},
-      .loss = [](const Tensors& out, const Tensors& labels) { return bce_with_logits(out[0], labels[0]); }};
 }
 
 constexpr const char *kCifar = "cifar", *kImageNet = "imagenet", *kText = "text";
@@ -208,10 +194,26 @@ constexpr std::array kPurposes{
     Purpose{kText, "bert_base", bert, true},
     Purpose{kText, "transformer", of_texts<Transformer, TransformerOptions>},
     Purpose{kText, "residual_lstm", of_texts<ResidualLstmNet, ResidualLstmNetOptions>},
-    Purpose{"clicks", "dlrm", dlrm},
+    Purpose{"clicks", "dlrm", [](std::int64_t n, const Config&) { return dlrm_network(DlrmOptions{}, n); }},
 };
 
 }  // namespace
+
+WholeNetwork dlrm_network(const DlrmOptions& o, std::int64_t samples) {
+  auto net = std::make_unique<Dlrm>(o);
+  Dlrm& module = *net;
+  return {
+      .module = std::move(net),
+      .inputs = {input("dense", DType::f32, {samples, o.numbers}),
+                 input("categories", DType::i32, {samples, std::ssize(o.rows), 1}, o.rows)},
+      .forward =
+          [&module](const Tensors& in) {
+            return Tensors{module(Clicks{in[0], in[1]})};
+          },
+      .outputs = {"logits"},
+      .labels = {input("labels", DType::f32, {samples, 1})},
+      .loss = [](const Tensors& out, const Tensors& labels) { return bce_with_logits(out[0], labels[0]); }};
+}
 
 std::vector<std::string> network_purposes() {
   std::vector<std::string> names;
@@ -227,6 +229,12 @@ std::vector<std::string> network_names(const std::string& purpose) {
     if (p.name == purpose) names.emplace_back(p.network);
   if (names.empty()) engine::refuse_name(purpose, network_purposes(), "purpose");
   return names;
+}
+
+void fill_with_zeros(ModuleBase& module) {
+  StateDict zeros;
+  for (const auto& [path, p] : module.named_parameters()) zeros[path] = Tensor::zeros(p->tensor.type());
+  module.load(zeros);
 }
 
 engine::Graph traced_loss(const WholeNetwork& network) {

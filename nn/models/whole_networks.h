@@ -8,6 +8,7 @@
 
 #include <tandem/core/base/json_input.h>
 #include <tandem/core/graph/graph.h>
+#include <tandem/nn/models/dlrm.h>
 #include <tandem/nn/module.h>
 
 namespace tandem::nn {
@@ -45,6 +46,12 @@ std::string purpose_of(const std::string& name);
 /// a network has no config or its values do not fit.
 WholeNetwork make_network(const std::string& name, const std::string& purpose, std::int64_t samples,
                           const std::optional<engine::JsonInput>& config = {});
+
+/// Makes the network of clicks in another size than its paper's.
+WholeNetwork dlrm_network(const DlrmOptions& options, std::int64_t samples);
+
+/// Gives all parameters and buffers the value 0, for graphs in which values do not matter.
+void fill_with_zeros(ModuleBase& module);
 
 /// Returns the graph of a network with its loss, which is what `build` takes.
 engine::Graph traced_loss(const WholeNetwork& network);

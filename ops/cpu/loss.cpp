@@ -79,12 +79,14 @@ KernelPtr make_softmax_cpu(const KernelSpec& spec) {
 KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const Rows rows(spec);
-  const auto run = [rows,
-                    smoothing = static_cast<const CrossEntropyOp&>(spec.op).smoothing](const Launch& l) {
+  const auto run = [rows, targets = static_cast<const CrossEntropyOp&>(spec.op).targets](const Launch& l) {
+    const double smoothing = targets.smoothing;
     const auto* labels = input<std::int32_t>(l, 1);
     auto* losses = static_cast<double*>(l.workspace);
-    check_labels(labels, rows.count, rows.size);
+    const std::int64_t samples = count_labels(labels, rows.count, rows.size, targets.ignored);
     rows.each([&](std::int64_t r) {
+      losses[r] = 0;
+      if (labels[r] == targets.ignored) return;
       const float* x = input<float>(l, 0) + r * rows.size;
       const float largest = row_max(x, rows.size);
       const double log_sum = log_sum_exp(x, rows.size, largest);
@@ -94,34 +96,38 @@ KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
     });
     double sum = 0;
     for (std::int64_t r = 0; r < rows.count; ++r) sum += losses[r];
-    *output<float>(l, 0) = static_cast<float>(sum / static_cast<double>(rows.count));
+    *output<float>(l, 0) = samples == 0 ? 0 : static_cast<float>(sum / static_cast<double>(samples));
   };
   return make_kernel(run, rows.count * static_cast<std::int64_t>(sizeof(double)));
 }
 
 KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel(
-      [rows = Rows(spec),
-       smoothing = static_cast<const CrossEntropyGradOp&>(spec.op).smoothing](const Launch& l) {
-        const auto* labels = input<std::int32_t>(l, 1);
-        check_labels(labels, rows.count, rows.size);
-        const float g = *input<float>(l, 2) / static_cast<float>(rows.count);
-        rows.each([&](std::int64_t r) {
-          const float* x = input<float>(l, 0) + r * rows.size;
-          float* y = output<float>(l, 0) + r * rows.size;
-          const float sum = exp_row(x, y, rows.size, row_max(x, rows.size));
-          float& labeled = y[labels[r]];
-          if (smoothing == 0) {
-            labeled -= sum;  // (p − 1)·sum
-            return scale_row(y, rows.size, g / sum);
-          }
-          const double share = smoothing / static_cast<double>(rows.size);
-          const float by_label = (labeled / sum - static_cast<float>(1 - smoothing + share)) * g;
-          gradient_row(y, rows.size, 1 / sum, static_cast<float>(share), g);
-          labeled = by_label;
-        });
-      });
+  return make_kernel([rows = Rows(spec),
+                      targets = static_cast<const CrossEntropyGradOp&>(spec.op).targets](const Launch& l) {
+    const double smoothing = targets.smoothing;
+    const auto* labels = input<std::int32_t>(l, 1);
+    const std::int64_t samples = count_labels(labels, rows.count, rows.size, targets.ignored);
+    const float g = *input<float>(l, 2) / static_cast<float>(samples);
+    rows.each([&](std::int64_t r) {
+      const float* x = input<float>(l, 0) + r * rows.size;
+      float* y = output<float>(l, 0) + r * rows.size;
+      if (labels[r] == targets.ignored) {
+        std::fill_n(y, rows.size, 0.0f);
+        return;
+      }
+      const float sum = exp_row(x, y, rows.size, row_max(x, rows.size));
+      float& labeled = y[labels[r]];
+      if (smoothing == 0) {
+        labeled -= sum;  // (p − 1)·sum
+        return scale_row(y, rows.size, g / sum);
+      }
+      const double share = smoothing / static_cast<double>(rows.size);
+      const float by_label = (labeled / sum - static_cast<float>(1 - smoothing + share)) * g;
+      gradient_row(y, rows.size, 1 / sum, static_cast<float>(share), g);
+      labeled = by_label;
+    });
+  });
 }
 
 }  // namespace tandem::engine

@@ -74,7 +74,7 @@ std::vector<OpOnTypes> own_ops() {
           {std::make_shared<ScatterAddOp>(0, 1000), {f32_type({4096, 64}), {DType::i32, {4096, 64}}}},
           {std::make_shared<ArgExtremeOp>(Reduction::max, 1), {f32_type({512, 1000})}},
           {std::make_shared<OneHotOp>(1000, DType::f32), {{DType::i32, {512}}}},
-          {std::make_shared<CrossEntropyOp>(0.1), {f32_type({512, 1000}), {DType::i32, {512}}}}};
+          {std::make_shared<CrossEntropyOp>(Targets{0.1}), {f32_type({512, 1000}), {DType::i32, {512}}}}};
 }
 
 // One execution of a prepared kernel, with its own operands and workspace.

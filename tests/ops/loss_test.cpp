@@ -38,7 +38,8 @@ TEST(LossTest, LabelsAreCheckedInEachIntegerType) {
   for (const DType dtype : {DType::i32, DType::i64, DType::u8}) {
     const Tensor labels = Tensor::from({1, 3}, {2}, dtype);
     expect_error([&] { cross_entropy(logits, labels); }, {"label of sample 1 is 3", "3 classes"});
-    expect_error([&] { cross_entropy(logits, labels, {.ignore_index = 0}); }, {"index 3", "0 to 2"});
+    expect_error([&] { cross_entropy(logits, labels, {.ignore_index = 0}); },
+                 {"label of sample 1 is 3", "3 classes"});
   }
   expect_error(
       [&] {
