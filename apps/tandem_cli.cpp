@@ -13,6 +13,7 @@
 #include "all_reduce_commands.h"
 #include "command_line.h"
 #include "lane_report.h"
+#include "layers_command.h"
 #include "log.h"
 #include "output_file.h"
 #include "pipeline_commands.h"
@@ -80,9 +81,7 @@ void print_json(const std::string& network, const std::string& purpose,
 // Without a purpose, of a network that train_cifar has.
 void summarize(const std::string& network, const std::string& purpose, std::int64_t samples, bool json) {
   const nn::WholeNetwork net = nn::make_network(network, purpose.empty() ? "cifar" : purpose, samples);
-  StateDict zeros;  // the values do not matter
-  for (const auto& [path, p] : net.module->named_parameters()) zeros[path] = Tensor::zeros(p->tensor.type());
-  net.module->load(zeros);
+  nn::fill_with_zeros(*net.module);
   std::vector<TensorType> types;
   std::vector<std::string> inputs;
   for (const nn::NetworkInput& input : net.inputs) {
@@ -105,6 +104,7 @@ struct Arguments {
   apps::ReproduceOptions reproduced;
   apps::ForwardOptions forwarded;
   apps::ConvertOptions converted;
+  apps::LayersOptions listed;
 };
 
 void add_commands(CLI::App& app, Arguments& a) {
@@ -150,6 +150,10 @@ void add_commands(CLI::App& app, Arguments& a) {
       ->check(CLI::IsMember(nn::network_purposes()));
   table->add_flag("--json", a.json, "print JSON");
   table->add_option("-b,--batch-size", a.samples, "number of samples")->check(CLI::Range(1, 1'000'000));
+  apps::add_layers_options(
+      *app.add_subcommand(
+          "layers", "predicts the times of a network's layers, for plan pipeline: forward, backward, bytes"),
+      a.listed);
   apps::add_forward_options(
       *app.add_subcommand("forward",
                           "runs a network on a batch of a file, and writes logits, loss, and gradients"),
@@ -198,6 +202,7 @@ int main(int argc, char** argv) {
         simulate(a.file, a.batches, a.trace);
     }
     if (app.got_subcommand("summary")) summarize(a.network, a.purpose, a.samples, a.json);
+    if (app.got_subcommand("layers")) apps::print_layers(a.listed);
     if (app.got_subcommand("forward")) apps::forward(a.forwarded);
     if (app.got_subcommand("convert-weights")) apps::convert_weights(a.converted);
     if (app.got_subcommand("verify")) show(a.file);

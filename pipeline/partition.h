@@ -16,6 +16,7 @@ struct PipelineLayer {
   double resident_bytes =
       0;  ///< activations, kept from forward to backward; not those that earlier layers keep
   double weight_bytes = 0;
+  double gradient_bytes = 0;  ///< of the weights that are trained; a tied one counts where it is read first
   /// Activations that earlier layers keep and that this or later ones need too: a stage that begins here has
   /// its own copy.
   double shared_bytes = 0;

@@ -19,7 +19,7 @@ constexpr std::size_t kMostLayers = 10'000;
 
 PipelineLayer layer_of(const JsonInput& j) {
   j.require_keys({"name", "forward_ms", "backward_ms", "activation_bytes", "resident_bytes", "weight_bytes",
-                  "shared_bytes"});
+                  "gradient_bytes", "shared_bytes"});
   const auto seconds = [&](const char* key) {
     return j[key].required().number(0, kLeastMs, kMostMs) / kMsPerSecond;
   };
@@ -32,6 +32,7 @@ PipelineLayer layer_of(const JsonInput& j) {
           crossing,
           bytes("resident_bytes"),
           bytes("weight_bytes"),
+          j["gradient_bytes"].number(0, 0, kMostBytes),
           j["shared_bytes"].number(0, 0, kMostBytes)};
 }
 
@@ -47,6 +48,7 @@ std::string layer_profile_json(const std::vector<PipelineLayer>& layers) {
                                {"activation_bytes", std::max(layer.forward_bytes, layer.backward_bytes)},
                                {"resident_bytes", layer.resident_bytes},
                                {"weight_bytes", layer.weight_bytes},
+                               {"gradient_bytes", layer.gradient_bytes},
                                {"shared_bytes", layer.shared_bytes}}
             .dump());
   return fmt::format("{{\"layers\": [\n{}]}}\n", fmt::join(texts, ",\n"));

@@ -16,12 +16,11 @@
 namespace tandem::engine {
 namespace {
 
-constexpr double kFlopsPerSecond = 50e9, kBytesPerSecond = 10e9;
 constexpr double kNextBudget = 0.98;  // at most, of what cuts that do not fit need
 
-double seconds_of(const Graph& g, const Node& n) {
+double seconds_of(const Graph& g, const Node& n, const DeviceSpeed& speed) {
   const Work work = n.op->cost(g.types(n.inputs), g.types(n.outputs));
-  return std::max(work.flops / kFlopsPerSecond, work.bytes / kBytesPerSecond);
+  return std::max(work.flops / speed.flops, work.bytes / speed.bytes);
 }
 
 bool is_sum(const Node& n) {
@@ -32,7 +31,7 @@ bool is_sum(const Node& n) {
 // Adds up the nodes of a training step whose stages are the layers.
 class Layers {
  public:
-  Layers(const TrainingGraph& step, std::size_t count, double microbatches)
+  Layers(const TrainingGraph& step, std::size_t count, double microbatches, const DeviceSpeed& speed)
       : g_(step.graph), microbatches_(microbatches), layers_(count), shared_(g_.values().size(), false) {
     const Readers readers = g_.readers();
     for (const Node& n : g_.nodes()) mark_made_of_weights(n);
@@ -40,14 +39,16 @@ class Layers {
     for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
       if (node.tag.phase == Phase::forward)
-        layer(node.tag.stage).forward += microbatches_ * seconds_of(g_, node);
+        layer(node.tag.stage).forward += microbatches_ * seconds_of(g_, node, speed);
       if (node.tag.phase == Phase::backward)
-        layer(node.tag.stage).backward += microbatches_ * seconds_of(g_, node);
+        layer(node.tag.stage).backward += microbatches_ * seconds_of(g_, node, speed);
       if ((is_leaf(node) && !as<InputOp>(node)) || view_of(g_, node)) continue;
       for (const ValueId v : node.outputs) add_value(v, readers);
     }
     for (const State& state : g_.states())
       layer(state.stage).weight_bytes += static_cast<double>(state.type.bytes());
+    for (const auto& [s, gradient] : step.grads)
+      layer(g_.state(s).stage).gradient_bytes += static_cast<double>(g_.state(s).type.bytes());
   }
 
   std::vector<PipelineLayer> layers() const { return layers_; }
@@ -181,11 +182,11 @@ std::vector<int> cuts_within_budget(const Graph& forward, const Strategy& strate
 }  // namespace
 
 PartitionProblem partition_problem(const Graph& forward, const std::vector<std::string>& cuts,
-                                   const Strategy& strategy) {
+                                   const Strategy& strategy, const DeviceSpeed& speed) {
   const std::vector<PipelineStage> stages(cuts.size() + 1);  // all on one device
   const Graph parts = cut_into_stages(remove_detaches(forward), cuts, stages);
   const TrainingGraph step = strategy.train ? training_graph(parts) : evaluation_graph(parts, 1);
-  PartitionProblem problem{.layers = Layers(step, stages.size(), strategy.microbatches).layers(),
+  PartitionProblem problem{.layers = Layers(step, stages.size(), strategy.microbatches, speed).layers(),
                            .schedule = schedule_of(strategy),
                            .link = strategy.link,
                            .optimizer_copies = static_cast<double>(states_per_parameter(strategy.optimizer))};

@@ -118,6 +118,34 @@ TEST_F(CliPlanPipeline, KeepsTheMemoryBudget) {
                   "the smallest budget that works"});
 }
 
+// VGG16 has 138,357,544 parameters.
+TEST_F(CliPlanPipeline, TakesTheLayersOfANetwork) {
+  const auto listed = [&](const std::string& speed) {
+    const Ended e = run(kTandem + "layers vgg16 --for imagenet -b 2 " + speed);
+    EXPECT_EQ(0, e.status) << e.err;
+    return json::parse(e.out);
+  };
+  const json slow = listed("--gflops 100 --gigabytes 20"), fast = listed("--gflops 200 --gigabytes 40");
+  double bytes = 0;
+  for (std::size_t i = 0; i < slow.at("layers").size(); ++i) {
+    const json &s = slow.at("layers")[i], &f = fast.at("layers")[i];
+    bytes += s.at("gradient_bytes").get<double>();
+    for (const char* time : {"forward_ms", "backward_ms"})
+      EXPECT_NEAR(s.at(time).get<double>(), 2 * f.at(time).get<double>(), 1e-9) << s.at("name");
+  }
+  EXPECT_EQ(16u, slow.at("layers").size());
+  EXPECT_EQ(4.0 * 138'357'544, bytes);
+  // Its second convolution multiplies 2·224²·9·64·64 pairs and adds; the bias, a ReLU and a pooling follow.
+  const double flops = 2.0 * 2 * 224 * 224 * 9 * 64 * 64, ms = slow.at("layers")[1].at("forward_ms");
+  EXPECT_NEAR(flops / 100e9 * 1e3, ms, 0.15 * ms);
+  const Ended cut = run(command("--stages 4 --schedule dualpipe --json", slow));
+  ASSERT_EQ(0, cut.status) << cut.err;
+  EXPECT_EQ(3u, json::parse(cut.out).at("cuts").size());
+  expect_refused(kTandem + "layers vgg16", {"vgg16", "cifar", "imagenet"});
+  expect_refused(kTandem + "layers vgg61", {"vgg61", "bert_base"});
+  expect_refused(kTandem + "layers gpt2 --config " + file("none.json"), {"none.json"});
+}
+
 TEST_F(CliPlanPipeline, RefusesWhatItCannotPlan) {
   expect_refused(command("--stages 7"), {"6 layers", "7 stages"});
   expect_refused(command("--stages 2", json{{"stages", json::array()}}),
