@@ -18,6 +18,7 @@ struct Unary {
   Tensor (*function)(const Tensor&);
   double low = -3, high = 3, gap = 0;
   bool exact = true;  // without transcendental functions
+  double inner_values = 0;
 };
 
 void add_unary(OpCases& cases) {
@@ -39,8 +40,8 @@ void add_unary(OpCases& cases) {
       {"selu", selu, -3, 3, 0.01, false},
       {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, -3, 3, 0.01},
       {"hard_sigmoid", [](const Tensor& x) { return hard_sigmoid(x * 2.0 + 3.0); }, -6, 3,
-       0.01},  // kinks at 0, −3
-      {"gelu_tanh", gelu_tanh, -4, 4, 0, false},
+       0.01},                                        // kinks at 0, −3
+      {"gelu_tanh", gelu_tanh, -4, 4, 0, false, 4},  // x/2·(1 + tanh(…)), where tanh is near −1
       {"hard_swish", [](const Tensor& x) { return hard_swish(x * 2.0 + 3.0); }, -6, 3, 0.01},
       {"clamp", [](const Tensor& x) { return clamp(x + 0.5, 0.5, 7); }, -3, 3, 0.01},
       {"maximum_scalar", [](const Tensor& x) { return maximum(x, 0.0); }, -3, 3, 0.01},
@@ -65,6 +66,7 @@ void add_unary(OpCases& cases) {
                [f = op.function](const Tensors& x) { return Tensors{f(x[0])}; }};
       c.exact = op.exact;
       c.any_team = true;
+      c.inner_values = op.inner_values;
       cases.push_back(c);
       if (shape.size() == 2) cases.push_back(derivative_of(c));
     }
@@ -198,6 +200,7 @@ void add_expressions(OpCases& cases) {
   };
   OpCase c{"mixed_dtypes", {f32({37, 61}), f32({61}), f32({37, 1})}, narrow};
   c.any_team = true;
+  c.narrow_step = 0x1p-6;  // of bf16 from 2 to 4, and of f16 from 16 to 32
   c.no_finite_difference = "bf16 does not resolve the step";
   cases.push_back(c);
 }

@@ -61,6 +61,9 @@ struct OpCase {
   /// A result can be a small difference of inner values of this size. So cross entropy is log(sum) − logit: if
   /// the label's probability is near 1, no rounding of an argument moves it as far as that of the sum near 1.
   double inner_values = 0;
+  /// Absolute: one step of a 16-bit dtype that results are cast to, since an element near the middle of a step
+  /// can be rounded to either end.
+  double narrow_step = 0;
   std::string no_gradient{};           ///< why the op has no derivative; empty if it has one
   std::string no_finite_difference{};  ///< why the derivative is not that of the values (rounding)
   std::string more_nan{};              ///< why infinities may become NaN here but not in the reference
