@@ -28,7 +28,7 @@ TrainedNetwork train_all(const DualPipeRun& run, const DualPipeNetwork& network,
       curves.push_back(train({.network = run.trained(network),
                               .schedule = scheme.schedule,
                               .stages = scheme.stages(kStages),
-                              .lr = network.lr,
+                              .lr = run.rate(network),
                               .batch_size = trained.batch_size,
                               .iterations = run.iterations,
                               .seed = static_cast<std::uint64_t>(seed)},
@@ -146,7 +146,11 @@ void add_curves(const DualPipeRun& run, const std::vector<TrainedNetwork>& all,
                 std::vector<Figure>& figures) {
   std::vector<std::string> sizes;
   for (const TrainedNetwork& t : all)
-    sizes.push_back(fmt::format("{}: batch {}, rate {}", t.network->title, t.batch_size, t.network->lr));
+    sizes.push_back(fmt::format(
+        "{}: batch {}, rate {}{}", t.network->title, t.batch_size, run.rate(*t.network),
+        run.rate(*t.network) == t.network->lr
+            ? ""
+            : fmt::format(" (the paper's, {}, teaches one device nothing in this size)", t.network->lr)));
   const std::string how = fmt::format(
       "{} iterations, mean of {}; {}. Data P. is one device with the same batches; the others run on {} stages, each with the cuts that are best for it by operations. "
       "Every {} iterations the network is validated. A pipeline is empty then, so its next batches meet weights that "

@@ -59,11 +59,11 @@ std::unique_ptr<nn::Module> DualPipeNetwork::whole() const {
 std::vector<DualPipeNetwork> dualpipe_networks() {
   return {
       {"vgg16", "VGG16", kCnn, 2e-3, true, true, narrow_vgg, 64},
-      {"resnet152", "ResNet-152", kCnn, 2e-2, true, true, narrow_resnet152, 16},
-      {"inception_v4", "Inception v4", kCnn, 1e-3, true, true, narrow_inception_v4, 16},
+      {"resnet152", "ResNet-152", kCnn, 2e-2, true, true, narrow_resnet152, 64},
+      {"inception_v4", "Inception v4", kCnn, 1e-3, true, true, narrow_inception_v4, 64},
       {"snn", "SNN", kOther, 1e-3, true, true, narrow_snn, 64},
-      {"transformer", "Transformer", kOther, 5e-5, true, true, narrow_transformer, 64, true},
-      {"residual_lstm", "Residual LSTM", kOther, 5e-3, true, true, narrow_residual_lstm, 64, true},
+      {"transformer", "Transformer", kOther, 5e-5, true, true, narrow_transformer, 64, true, 5e-3},
+      {"residual_lstm", "Residual LSTM", kOther, 5e-3, true, true, narrow_residual_lstm, 64, true, 0.2},
       {"resnet56", "ResNet-56", kCnn, 2e-2, false, true},
       {"resnet20", "ResNet-20", kCnn, 2e-2, false, false, resnet20, 16},
       {"mlp-residual", "residual MLP", kOther, 5e-3, false, false, mlp_residual, 64},

@@ -24,6 +24,8 @@ struct DualPipeNetwork {
   std::function<std::unique_ptr<nn::Module>()> small{};
   std::int64_t small_batch = 0;
   bool reads_texts = false;  ///< of words; else images
+  /// The rate of --scale small, where one device learns nothing at the paper's. 0: the paper's.
+  double small_lr = 0;
 
   /// Returns it in the paper's size, for the classes of its samples, without weights.
   std::unique_ptr<nn::Module> whole() const;

@@ -30,6 +30,10 @@ struct DualPipeRun {
   std::int64_t batch(std::int64_t small) const {
     return batch_size > 0 ? batch_size : paper ? kPaperBatch : small;
   }
+  /// Returns the rate of a network's trainings.
+  double rate(const DualPipeNetwork& network) const {
+    return paper || network.small_lr == 0 ? network.lr : network.small_lr;
+  }
   /// Returns the network in the size that is trained.
   std::unique_ptr<nn::Module> trained(const DualPipeNetwork& network) const {
     return paper ? network.whole() : network.small();
@@ -56,7 +60,7 @@ struct DualPipeData {
 DualPipeData read_data(const DualPipeRun& run);
 
 /// Returns drawn texts of 20 words, numbers below `kDrawnWords`, in two classes. Most words are of both; a
-/// few tell a class, and three in four of them are right.
+/// few tell a class, and 85 % of them are right.
 DatasetPtr draw_texts(std::int64_t count, std::int64_t first_index);
 inline constexpr std::int64_t kDrawnWords = 2000;
 

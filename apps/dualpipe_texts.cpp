@@ -12,8 +12,8 @@ namespace {
 
 using engine::uniform;
 
-constexpr std::int64_t kWords = 20, kTelling = 200;  // of a text; words that tell one of the two classes
-constexpr double kShareOfTelling = 0.2, kRight = 0.75;
+constexpr std::int64_t kWords = 20, kTelling = 10;  // of a text; words that tell one of the two classes
+constexpr double kShareOfTelling = 0.25, kRight = 0.85;
 
 }  // namespace
 
