@@ -62,7 +62,7 @@ std::vector<DualPipeNetwork> dualpipe_networks() {
       {"resnet152", "ResNet-152", kCnn, 2e-2, true, true, narrow_resnet152, 64},
       {"inception_v4", "Inception v4", kCnn, 1e-3, true, true, narrow_inception_v4, 64},
       {"snn", "SNN", kOther, 1e-3, true, true, narrow_snn, 64},
-      {"transformer", "Transformer", kOther, 5e-5, true, true, narrow_transformer, 64, true, 5e-3},
+      {"transformer", "Transformer", kOther, 5e-5, true, true, narrow_transformer, 64, true},
       {"residual_lstm", "Residual LSTM", kOther, 5e-3, true, true, narrow_residual_lstm, 64, true, 0.2},
       {"resnet56", "ResNet-56", kCnn, 2e-2, false, true},
       {"resnet20", "ResNet-20", kCnn, 2e-2, false, false, resnet20, 16},
