@@ -3,13 +3,20 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include <tandem/core/base/clones.h>
+#include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
+#include <tandem/core/base/team.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/cpu/sum_rows.h>
 
 namespace tandem::engine {
 namespace {
@@ -91,7 +98,99 @@ class SharedKernel final : public Kernel {
   std::int64_t share_, scratch_;  // bytes per thread
 };
 
+// The patch of an output pixel is a row of taps × channels: the pixels that its window reads; padding is 0.
+class PatchesKernel final : public Kernel {
+ public:
+  PatchesKernel(const Conv2dSize& s, int threads)
+      : threads_(threads),
+        image_(s.image.h * s.image.w * s.in),
+        outputs_(s.output.h * s.output.w),
+        taps_(s.window.kernel.h * s.window.kernel.w),
+        rows_(s.n * outputs_),
+        in_(s.in),
+        out_(s.out),
+        block_(std::max<std::int64_t>(16, kPatchBytes / (columns() * std::int64_t{sizeof(float)}))) {
+    for (std::int64_t o = 0; o < outputs_; ++o)
+      for (std::int64_t t = 0; t < taps_; ++t) pixels_.push_back(s.pixel_under(o, t));
+  }
+
+  // The shares of all threads but the first, which adds up its own in the result; then each thread's patches.
+  std::int64_t workspace() const override {
+    return (threads_ - 1) * share_bytes() + threads_ * patch_bytes();
+  }
+
+  void run(const Launch& l) const override {
+    auto* const shares = static_cast<std::byte*>(l.workspace);
+    auto* const patches = shares + (threads_ - 1) * share_bytes();
+    auto* const result = output<float>(l, 0);
+    const auto share = [&](std::int64_t thread) {
+      return thread == 0 ? result : reinterpret_cast<float*>(shares + (thread - 1) * share_bytes());
+    };
+    const TeamSize alone(1);  // of each product
+    std::atomic<int> status = 0;
+    parallel_parts(threads_, threads_, [&](std::int64_t t, std::int64_t) {
+      const int failed = sum_products(input<float>(l, 0), input<float>(l, 1), rows_ * t / threads_,
+                                      rows_ * (t + 1) / threads_,
+                                      reinterpret_cast<float*>(patches + t * patch_bytes()), share(t));
+      if (failed) status = failed;
+    });
+    if (status != 0)
+      throw Error(fmt::format("oneDNN: a product of a convolution failed with status {}", status.load()));
+    parallel_parts(threads_, out_ * columns(), [&](std::int64_t begin, std::int64_t end) {
+      for (int t = 1; t < threads_; ++t) add_row(share(t) + begin, end - begin, result + begin);
+    });
+  }
+
+ private:
+  static constexpr std::int64_t kPatchBytes = 1 << 20;
+  std::int64_t columns() const { return taps_ * in_; }
+  std::int64_t share_bytes() const { return align_up(out_ * columns() * std::int64_t{sizeof(float)}); }
+  std::int64_t patch_bytes() const { return align_up(block_ * columns() * std::int64_t{sizeof(float)}); }
+
+  // sums (out, columns) = Σ dyᵀ · patches over the output's pixels `begin` … `end` − 1. Returns a status.
+  int sum_products(const float* x, const float* dy, std::int64_t begin, std::int64_t end, float* patches,
+                   float* sums) const noexcept {
+    for (std::int64_t row = begin; row < end; row += block_) {
+      const std::int64_t rows = std::min(block_, end - row);
+      unfold(x, row, rows, patches);
+      if (const int failed = onednn::gemm({dy + row * out_, out_, true}, {patches, columns()}, sums,
+                                          columns(), out_, columns(), rows, row > begin))
+        return failed;
+    }
+    return 0;
+  }
+
+  void unfold(const float* x, std::int64_t first, std::int64_t rows, float* patches) const {
+    const auto bytes = static_cast<std::size_t>(in_) * sizeof(float);
+    for (std::int64_t row = first; row < first + rows; ++row) {
+      const float* const image = x + row / outputs_ * image_;
+      const std::int64_t* const pixels = &pixels_[static_cast<std::size_t>(row % outputs_ * taps_)];
+      for (std::int64_t t = 0; t < taps_; ++t, patches += in_)
+        if (pixels[t] >= 0)
+          std::memcpy(patches, image + pixels[t] * in_, bytes);
+        else
+          std::memset(patches, 0, bytes);
+    }
+  }
+
+  int threads_;
+  std::int64_t image_, outputs_, taps_, rows_, in_, out_;
+  std::int64_t block_;                // pixels whose patches are multiplied at once
+  std::vector<std::int64_t> pixels_;  // per output pixel and tap; negative in the padding
+};
+
 }  // namespace
+
+KernelPtr make_patches_conv2d_grad_weight(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
+  constexpr std::int64_t kFewChannels = 32, kMostBytes = 24 << 20;
+  const bool strided = s.window.stride.h > 1 && s.window.stride.w > 1;
+  const bool tall = s.window.kernel.h > 1 && s.window.kernel.w == 1;
+  if (spec.inputs[0].dtype != DType::f32 || !onednn::has_gemm() || s.groups != 1 || !(strided || tall) ||
+      s.in < kFewChannels || spec.outputs.size() == 2)
+    return nullptr;
+  auto kernel = std::make_unique<PatchesKernel>(s, team.threads);
+  return kernel->workspace() <= kMostBytes ? std::move(kernel) : nullptr;
+}
 
 KernelPtr make_shared_conv2d_grad_weight(onednn::Operand x, onednn::Operand y, onednn::Operand w,
                                          const onednn::Operand* bias, const Window& window,

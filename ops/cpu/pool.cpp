@@ -70,6 +70,21 @@ struct PoolPlan {
   }
 };
 
+// A plan that knows each output pixel's share of the pixels in its window: one divided by their number.
+struct AvgPlan : PoolPlan {
+  std::vector<float> shares;
+
+  AvgPlan(const KernelSpec& spec, const TensorType& image, const TensorType& output)
+      : PoolPlan(spec, image, output) {
+    for (std::int64_t oh = 0; oh < s.output.h; ++oh)
+      for (std::int64_t ow = 0; ow < s.output.w; ++ow)
+        shares.push_back(static_cast<float>(1 / s.divisor(oh, ow)));
+  }
+  float share(std::int64_t oh, std::int64_t ow) const {
+    return shares[static_cast<std::size_t>(oh * s.output.w + ow)];
+  }
+};
+
 // Calls f(tap, pixel's offset in the image) for the taps of output pixel (oh,ow).
 template <class F>
 [[gnu::always_inline]] inline void for_each_tap(const PoolPlan& p, std::int64_t oh, std::int64_t ow,
@@ -158,9 +173,9 @@ TANDEM_CLONES void max_gradient_row(const PoolPlan& p, std::int64_t ih, const E*
       });
 }
 
-template <class E> TANDEM_CLONES void avg_row(const PoolPlan& p, std::int64_t oh, const E* x, E* y) {
+template <class E> TANDEM_CLONES void avg_row(const AvgPlan& p, std::int64_t oh, const E* x, E* y) {
   for (std::int64_t ow = 0; ow < p.s.output.w; ++ow) {
-    const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
+    const float share = p.share(oh, ow);
     for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
       float sums[kChunk];
       for (std::int64_t c = 0; c < n; ++c) sums[c] = 0;
@@ -173,12 +188,11 @@ template <class E> TANDEM_CLONES void avg_row(const PoolPlan& p, std::int64_t oh
   }
 }
 
-template <class E>
-TANDEM_CLONES void avg_gradient_row(const PoolPlan& p, std::int64_t ih, const E* g, E* dx) {
+template <class E> TANDEM_CLONES void avg_gradient_row(const AvgPlan& p, std::int64_t ih, const E* g, E* dx) {
   gradient_row(p, ih, dx,
                [&](std::int32_t, std::int64_t oh, std::int64_t ow, std::int64_t at, auto n, float* sums)
                    TANDEM_INLINE {
-                     const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
+                     const float share = p.share(oh, ow);
                      for (std::int64_t c = 0; c < n; ++c) sums[c] += g[at + c] * share;
                    });
 }
@@ -223,7 +237,7 @@ KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec) {
 KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec) {
   return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
     using E = decltype(zero);
-    return make_kernel([plan = PoolPlan(spec, spec.inputs[0], spec.outputs[0])](const Launch& l) {
+    return make_kernel([plan = AvgPlan(spec, spec.inputs[0], spec.outputs[0])](const Launch& l) {
       plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t outputs) {
         avg_row(plan, oh, input<E>(l, 0) + image,
                 output<E>(l, 0) + outputs + oh * plan.s.output.w * plan.s.channels);
@@ -235,7 +249,7 @@ KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec) {
 KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec) {
   return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
     using E = decltype(zero);
-    return make_kernel([plan = PoolPlan(spec, spec.outputs[0], spec.inputs[0])](const Launch& l) {
+    return make_kernel([plan = AvgPlan(spec, spec.outputs[0], spec.inputs[0])](const Launch& l) {
       plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t outputs) {
         avg_gradient_row(plan, ih, input<E>(l, 0) + outputs,
                          output<E>(l, 0) + image + ih * plan.s.image.w * plan.s.channels);

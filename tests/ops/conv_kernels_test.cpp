@@ -12,6 +12,7 @@
 #include <tandem/core/base/team.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/cpu/conv_dense.h>
+#include <tandem/ops/cpu/conv_grad_weight.h>
 #include <tandem/ops/cpu/conv_unfolded.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/eager.h>
@@ -46,21 +47,24 @@ struct OpOnTypes {
   Types inputs;
 };
 
-// A convolution with a bias, its two gradients, and the types of their inputs.
+// A convolution, its two gradients, and the types of their inputs.
 struct Conv {
-  explicit Conv(const ConvShape& s, DType dtype = DType::f32)
+  explicit Conv(const ConvShape& s, DType dtype = DType::f32, bool has_bias = true)
       : forward(std::make_shared<Conv2dOp>(s.options)),
         grad_input(std::make_shared<Conv2dGradInputOp>(s.options, s.image)),
-        grad_weight(std::make_shared<Conv2dGradWeightOp>(s.options, s.kernel, true)),
+        grad_weight(std::make_shared<Conv2dGradWeightOp>(s.options, s.kernel, has_bias)),
+        has_bias(has_bias),
         x{dtype, {s.n, s.image.h, s.image.w, s.in}},
         w{dtype, {s.out, s.kernel.h, s.kernel.w, s.in / s.options.groups}},
         bias{dtype, {s.out}},
         y(forward->infer(std::vector{x, w, bias})[0]) {}
   std::vector<OpOnTypes> ops() const {
-    return {{forward, {x, w, bias}}, {grad_input, {y, w}}, {grad_weight, {x, y}}};
+    return {
+        {forward, has_bias ? Types{x, w, bias} : Types{x, w}}, {grad_input, {y, w}}, {grad_weight, {x, y}}};
   }
 
   OpPtr forward, grad_input, grad_weight;
+  bool has_bias;
   TensorType x, w, bias, y;
 };
 struct Values {
@@ -83,8 +87,8 @@ double relative_error(const Tensor& actual, const std::vector<double>& expected)
 }
 
 void expect_as_in_double(const ConvShape& shape, std::mt19937_64& rng, DType dtype = DType::f32,
-                         int threads = 2) {
-  for (const OpOnTypes& o : Conv(shape, dtype).ops()) {
+                         int threads = 2, bool bias = true) {
+  for (const OpOnTypes& o : Conv(shape, dtype, bias).ops()) {
     Tensors inputs, wide;
     for (const TensorType& t : o.inputs) {
       inputs.push_back(draw({t}, 0, 1, rng));
@@ -130,6 +134,51 @@ TEST(ConvKernels, ImagesSmallerThanTheKernelMatchDoublePrecision) {
                               {32, 3, 6, 10, 5, {.stride = {2, 1}, .padding = {2, 1}}},
                               {32, 3, 6, 10, 5, {.padding = 1}}})
     expect_as_in_double(shape, rng);
+}
+
+TEST(ConvKernels, ConvolutionsOfSinglePixelsMatchDoublePrecision) {
+  auto rng = generator("pixels");
+  for (const ConvShape& shape : std::vector<ConvShape>{{2, {3, 5}, 8, 16, 1, {}},
+                                                       {3, {7, 9}, 72, 40, 1, {}},
+                                                       {1, {1, 6}, 130, 70, 1, {}},
+                                                       {5, {9, 8}, 16, 8, 1, {}},
+                                                       {2, {4, 5}, 24, 12, 1, {.padding = 1}},
+                                                       {2, {4, 5}, 24, 12, 1, {.groups = 4}}})
+    for (const int threads : {1, 2, 3})
+      for (const bool bias : {false, true}) expect_as_in_double(shape, rng, DType::f32, threads, bias);
+}
+
+KernelPtr make_patches_grad_weight(const ConvShape& shape, int threads) {
+  const OpOnTypes o = Conv(shape, DType::f32, false).ops()[2];
+  return make_patches_conv2d_grad_weight({*o.op, o.inputs, o.op->infer(o.inputs), {}, threads},
+                                         static_cast<const ConvolutionOp&>(*o.op).size(o.inputs), {threads});
+}
+
+// Some shapes take several blocks of patches per thread, and one has fewer pixels than threads.
+TEST(ConvKernels, GradientsOfStridedAndTallWindowsAreProductsOfPatches) {
+  auto rng = generator("patches");
+  struct Case {
+    ConvShape shape;
+    bool expected;
+  };
+  for (const auto& [shape, expected] :
+       std::vector<Case>{{{3, {9, 12}, 32, 20, 3, {.stride = 2, .padding = 1}}, true},
+                         {{2, {40, 37}, 64, 9, 3, {.stride = {2, 3}}}, true},
+                         {{2, {31, 40}, 40, 24, 1, {.stride = 2}}, true},
+                         {{1, {5, 5}, 33, 7, 3, {.stride = 3}}, true},
+                         {{1, {3, 3}, 32, 5, 3, {.stride = 2}}, true},
+                         {{4, {17, 16}, 96, 40, {7, 1}, {.padding = {3, 0}}}, true},
+                         {{2, {12, 9}, 32, 12, {3, 1}, {.padding = {2, 0}, .dilation = {2, 1}}}, true},
+                         {{4, {17, 16}, 96, 40, {1, 7}, {.padding = {0, 3}}}, false},
+                         {{3, {9, 12}, 31, 20, 3, {.stride = 2, .padding = 1}}, false},
+                         {{3, {9, 12}, 64, 64, 3, {.stride = 2, .padding = 1, .groups = 2}}, false}})
+    for (const int threads : {1, 2, 3}) {
+      EXPECT_EQ(make_patches_grad_weight(shape, threads) != nullptr, onednn::has_gemm() && expected)
+          << shape.name();
+      expect_as_in_double(shape, rng, DType::f32, threads, false);
+    }
+  // The sums of a second thread would take 38 MB.
+  EXPECT_EQ(make_patches_grad_weight({1, 9, 1024, 1024, 3, {.stride = 2}}, 2), nullptr);
 }
 
 // Each shape takes more than one part: of the batch (whose gradients are added), and of the outputs and
