@@ -183,7 +183,12 @@ std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& str
 }
 
 std::vector<std::vector<GradientLayer>> gradient_layers(const Graph& forward, const Strategy& strategy) {
-  return gradient_layers(training_step(in_stages(forward, strategy, schedule_of(strategy)), strategy));
+  auto devices = gradient_layers(training_step(in_stages(forward, strategy, schedule_of(strategy)), strategy));
+  if (strategy.sparse_updates)
+    for (const TableUpdate& table : table_updates(forward, strategy))
+      if (table.why_not.empty())
+        for (auto& layers : devices) std::erase_if(layers, [&](const auto& l) { return l.name == table.path; });
+  return devices;
 }
 
 Program build(const Graph& forward, const Strategy& strategy) {

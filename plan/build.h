@@ -25,7 +25,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy);
 std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& strategy);
 
 /// Returns the gradients that the step reduces, by stage, in the order in which backward makes them
-/// (dist/data_parallel.h).
+/// (dist/data_parallel.h). Tables with sparse updates have none.
 std::vector<std::vector<GradientLayer>> gradient_layers(const Graph& forward, const Strategy& strategy);
 
 }  // namespace tandem::engine

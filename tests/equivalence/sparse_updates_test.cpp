@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/graph/graph_ops.h>
+#include <tandem/dist/data_parallel.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/embedding_bag.h>
 #include <tandem/ops/matmul.h>
@@ -139,6 +140,27 @@ TEST(SparseUpdates, MakeNoGradientOfTheTable) {
       EXPECT_TRUE((g.type(v).shape != Shape{kRows, kFeatures}) || as<ReadOp>(n) ||
                   n.op->name() == "sparse_sgd_update")
           << n.op->label();
+}
+
+TEST(SparseUpdates, LeaveOtherGradientsToThePoliciesOfAllReduces) {
+  const Job job = job_of<Words>();
+  Strategy s = sgd();
+  s.replicas = 2;
+  const auto names = [&] {
+    std::vector<std::string> names;
+    const auto devices = gradient_layers(trace_job(job, job.batch_size / 2), s);
+    for (const GradientLayer& layer : devices.at(0)) names.push_back(layer.name);
+    return names;
+  };
+  const std::vector<std::string> others = names();
+  EXPECT_FALSE(others.empty());
+  EXPECT_EQ(0, std::ranges::count(others, "table.weight"));
+  s.sparse_updates = false;
+  EXPECT_EQ(others.size() + 1, names().size());
+  EXPECT_EQ(1, std::ranges::count(names(), "table.weight"));
+  s.sparse_updates = true;
+  s.fusion_groups = fusion_groups(gradient_layers(trace_job(job, job.batch_size / 2), s), "se");
+  expect_dense_bits(job, s, 1);
 }
 
 std::string why_not(const Job& job, const Strategy& s) {
