@@ -16,6 +16,7 @@
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/torch_layout.h>
 #include <tandem/nn/weights.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
@@ -36,7 +37,7 @@ struct Loaded {
   nn::FileLayout layout;  // of the file
 };
 
-// The network and purpose of which the file has most tensors, if it has more than half of its own there.
+// The network and purpose that take most of the file's tensors, if they take more than half of them.
 std::optional<std::string> likeliest(const std::string& file, const std::string& purpose,
                                      const std::string& than) {
   const nn::SafetensorsFile weights(file);
@@ -45,7 +46,7 @@ std::optional<std::string> likeliest(const std::string& file, const std::string&
   for (const std::string& p : nn::network_purposes())
     for (const std::string& name : nn::network_names(p)) {
       if (p == purpose && name == than) continue;
-      const nn::WholeNetwork network = nn::make_network(name, p, 1);
+      const nn::WholeNetwork network = nn::make_network(name, p, 1);  // one at a time: some have a gigabyte
       if (const std::size_t fits = nn::fitting_tensors(*network.module, weights); fits > most) {
         most = fits;
         best = fmt::format("{} --for {}", name, p);
@@ -54,8 +55,12 @@ std::optional<std::string> likeliest(const std::string& file, const std::string&
   return best;
 }
 
+std::string purpose_of(const NetworkWeights& o) {
+  return o.purpose.empty() ? nn::purpose_of(o.network) : o.purpose;
+}
+
 Loaded load(const NetworkWeights& o, std::int64_t samples) {
-  const std::string purpose = o.purpose.empty() ? nn::purpose_of(o.network) : o.purpose;
+  const std::string purpose = purpose_of(o);
   std::string file = o.weights;
   std::optional<JsonInput> config;
   if (fs::is_directory(o.weights)) {
@@ -81,11 +86,13 @@ Loaded load(const NetworkWeights& o, std::int64_t samples) {
 
 // A Tensor as the network takes it: images with their channels last, integers and truth values of its dtype.
 Tensor as_input(const nn::NetworkInput& input, Tensor given) {
-  if (input.name == "images" && given.type().rank() == 4) given = transpose(given, {0, 2, 3, 1});
+  if (input.is_image && given.type().rank() == 4) given = transpose(given, {0, 2, 3, 1});
   const DType dtype = input.type.dtype;
   if (given.dtype() == DType::f64 && dtype == DType::f32) given = cast(given, DType::f32);
   if (!is_floating(given.dtype()) && !is_floating(dtype))
-    given = dtype == DType::b8 ? not_equal(given, 0) : cast(given, dtype);
+    given = dtype == DType::b8    ? not_equal(given, 0)
+            : dtype == DType::i32 ? index32(given)
+                                  : cast(given, dtype);
   if (given.type().rank() + 1 == input.type.rank() && input.type.shape.back() == 1) {  // (N) for (N,1)
     Shape shape = given.shape();
     shape.push_back(1);
@@ -154,7 +161,8 @@ void forward(const ForwardOptions& o) {
   StateDict batch = nn::SafetensorsFile(o.batch).read_all();
   Loaded loaded = load(o, 1);
   const nn::WholeNetwork& network = loaded.network;
-  const bool has_labels = batch.contains(network.labels[0].name);
+  const bool has_labels = std::ranges::any_of(
+      network.labels, [&](const nn::NetworkInput& label) { return batch.contains(label.name); });
   if (o.gradients && !has_labels)
     throw Error(
         fmt::format("--gradients are those of the loss: '{}' has no '{}'", o.batch, network.labels[0].name));
@@ -191,14 +199,14 @@ void add_convert_options(CLI::App& command, ConvertOptions& o) {
   add_network(command, o);
   command.add_option("in", o.weights, kWeights)->required();
   command.add_option("out", o.output, "safetensors file to write")->required();
-  command
-      .add_option("--names", o.names,
-                  "the library whose names and layouts to write; without it, Tandem's own")
-      ->check(CLI::IsMember({"torchvision", "timm", "huggingface", "torch"}));
+  command.add_option(
+      "--names", o.names,
+      "the library whose names and layouts to write, as torchvision; without it, Tandem's own");
 }
 
 void convert_weights(const ConvertOptions& o) {
   require_writable("out", o.output);
+  nn::file_layout(*nn::make_network(o.network, purpose_of(o), 1).module, o.names);  // throws
   const Loaded loaded = load(o, 1);
   nn::save_weights(*loaded.network.module, o.output, o.names);
 }

@@ -3,6 +3,7 @@
 Need torch, and torchvision, timm, or transformers.
 """
 import torch
+from safetensors.torch import save_file
 from torch.nn import functional as F
 
 

@@ -1,13 +1,21 @@
 #pragma once
 #include <tandem/nn/layers.h>
+#include <tandem/ops/attention.h>
 
 namespace tandem::nn {
+
+/// Throws Error naming the network, as "a ViT", unless its heads divide its width.
+void require_heads(const std::string& network, int heads, std::int64_t width);
+
+/// Returns the options with this dropout, drawn with the model's seed.
+AttentionOptions with_dropout(AttentionOptions options, double dropout);
 
 struct SelfAttentionOptions {
   std::int64_t features = 0;
   int heads = 1;
-  bool causal = false;  ///< a position sees no later ones
-  double dropout = 0;   ///< of the attention's weights, while training
+  bool causal = false;                       ///< a position sees no later ones
+  double dropout = 0;                        ///< of the attention's weights, while training
+  Initializer out_init = default_uniform();  ///< of `out_proj`'s matrix
 };
 /// (N,T,features) and an optional mask of the positions, bool (N,T) -> (N,T,features): projects to queries,
 /// keys and values, attends, and projects the result. Parameters `in_proj_weight` (3·features, features) and
@@ -29,7 +37,8 @@ class SelfAttention final : public ModuleOf<Tensor(const Tensor& x, const Tensor
 struct CrossAttentionOptions {
   std::int64_t features = 0;
   int heads = 1;
-  double dropout = 0;  ///< of the attention's weights, while training
+  double dropout = 0;                        ///< of the attention's weights, while training
+  Initializer out_init = default_uniform();  ///< of `out_proj`'s matrix
 };
 /// (N,T,features) and what it attends to, (N,S,features) -> (N,T,features): queries of the one, keys and
 /// values of the other. Modules `q`, `k`, `v`, and `out_proj`, with the first weights of

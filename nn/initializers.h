@@ -7,7 +7,8 @@
 
 namespace tandem::nn {
 
-/// `in`: how many inputs each output of a layer sums over. `out`: how many outputs each input goes to.
+/// `in`: how many inputs each output of a layer sums over. `out`: how many outputs each input goes to; of a
+/// layer in groups, as if it had one, which is how PyTorch counts it.
 struct Fans {
   std::int64_t in = 0, out = 0;
 };

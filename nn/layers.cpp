@@ -76,7 +76,7 @@ Conv2d::Conv2d(ModuleBase& parent, const std::string& name, const Conv2dOptions&
   require_sizes("convolution", name, options.in, options.out);
   const std::int64_t channels = per_group("input", options.in, options.groups);
   const auto [rows, columns] = options.kernel;
-  const Fans fans{rows * columns * channels, rows * columns * options.out / options.groups};
+  const Fans fans{rows * columns * channels, rows * columns * options.out};
   weight = add_parameter(filters({options.out, rows, columns, channels}, fans, options.init));
   if (options.bias) bias = add_parameter(bias_of(options.out, fans, options.init));
 }
@@ -94,7 +94,7 @@ ConvTranspose2d::ConvTranspose2d(ModuleBase& parent, const std::string& name,
   require_sizes("transposed convolution", name, options.in, options.out);
   const std::int64_t channels = per_group("output", options.out, options.groups);
   const auto [rows, columns] = options.kernel;
-  const Fans fans{rows * columns * channels, rows * columns * options.in / options.groups};
+  const Fans fans{rows * columns * channels, rows * columns * options.in};
   weight = add_parameter(filters({options.in, rows, columns, channels}, fans, options.init));
   if (options.bias) bias = add_parameter(bias_of(options.out, fans, options.init));
 }
@@ -122,6 +122,9 @@ SeparableConv2d::SeparableConv2d(ModuleBase& parent, const std::string& name, Se
 
 Embedding::Embedding(ModuleBase& parent, const std::string& name, EmbeddingOptions options)
     : Module(parent, name) {
+  if (options.count < 1 || options.features < 1)
+    throw Error(fmt::format("embedding '{}' has .count = {}, .features = {}: give 1 or more", name,
+                            options.count, options.features));
   weight = add_parameter(
       drawn("weight", {options.count, options.features}, {}, options.init ? options.init : normal(1)));
 }

@@ -56,7 +56,9 @@ Reading read_as(FileLayout layout, ModuleBase& module, const SafetensorsFile& fi
   Reading reading{std::move(layout), std::move(stored_here), {}, {}};
   WeightsReport& report = reading.report;
   std::map<std::string, std::string> given;  // plain names, and names in the file
-  for (const auto& [name, entry] : file.tensors()) given.emplace(plain_name(reading.layout, name), name);
+  for (const auto& [name, entry] : file.tensors())
+    if (const auto [first, added] = given.emplace(plain_name(reading.layout, name), name); !added)
+      report.unexpected.push_back(fmt::format("{}, which is '{}' again", shown(name), shown(first->second)));
   for (const auto& [name, stored] : reading.stored) {
     const auto found = given.find(plain_name(reading.layout, name));
     if (found == given.end()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 #include <tandem/ops/index_check.h>
@@ -63,17 +64,28 @@ void require_two_or_three(TypesView inputs) {
 
 }  // namespace
 
-void engine::check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
+std::string engine::place_in(const Shape& shape, std::int64_t element) {
+  if (shape.empty()) return "";
+  std::vector<std::int64_t> places(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0; element /= shape[axis])
+    places[axis] = element % shape[axis];
+  if (places.size() == 1) return fmt::format(" of sample {}", places[0]);
+  if (places.size() == 2) return fmt::format(" of sample {}, position {},", places[0], places[1]);
+  return fmt::format(" at ({})", fmt::join(places, ", "));
+}
+
+void IndexCheck::operator()(const std::int32_t* indices) const {
   // As unsigned numbers, negative indices are larger than all others. A loop without an early exit
   // vectorizes.
+  const std::int64_t count = element_count(shape_);
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, static_cast<std::uint32_t>(indices[i]));
-  if (count == 0 || largest < static_cast<std::uint64_t>(extent)) return;
+  if (count == 0 || largest < static_cast<std::uint64_t>(extent_)) return;
   for (std::int64_t i = 0; i < count; ++i)
-    if (indices[i] < 0 || indices[i] >= extent)
-      throw Error(fmt::format("index {} (number {} of {}) is outside the range 0 to {}", indices[i], i, count,
-                              extent - 1));
+    if (indices[i] < 0 || indices[i] >= extent_)
+      throw Error(fmt::format("index {}{} is outside the range 0 to {}", indices[i], place_in(shape_, i),
+                              extent_ - 1));
 }
 
 std::string GatherOp::attributes() const { return fmt::format("axis={}", axis); }

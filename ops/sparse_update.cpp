@@ -1,6 +1,7 @@
 #include <tandem/ops/sparse_update.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -50,6 +51,9 @@ Types SparseSgdUpdateOp::infer(TypesView inputs) const {
     throw Error(fmt::format("the learning rate must be a floating scalar, not {}", to_string(inputs[1])));
   for (std::size_t i = kFirstPair; i < inputs.size(); i += 2)
     check_pair(gradient, w, inputs[i], inputs[i + 1]);
+  if (const std::int64_t rows = TableRows(gradient, inputs).count();
+      rows > std::numeric_limits<std::int32_t>::max())
+    throw Error(fmt::format("{} rows are more than an update can number", rows));
   return {w};
 }
 Tensors SparseSgdUpdateOp::vjp(const VjpArgs&) const {
@@ -101,8 +105,8 @@ std::int64_t TableRows::list(const Launch& l, Row* rows) const {
         const std::int32_t id = this->id(l, pair, replica, row);
         if (id == -1 && gradient_.bag) continue;
         if (id < 0 || id >= table_rows_)
-          throw Error(
-              fmt::format("id {} at position {} is outside the range 0 to {}", id, row, table_rows_ - 1));
+          throw Error(fmt::format("id {} (number {} of {}) is outside the range 0 to {}", id, row, pair.rows,
+                                  table_rows_ - 1));
         rows[found++] = {id, order};
       }
   return found;

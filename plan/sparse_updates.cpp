@@ -172,7 +172,7 @@ class SparseUpdates {
     if (sparse_.empty()) return std::move(training_);
     for (const NodeId n : g_.nodes().ids()) write(n);
     for (auto& [name, value] : training_.results) value = rewrite_.now(value);
-    training_.grads.clear();  // of sparse updates there are none
+    training_.grads.clear();  // see the header
     training_.update_if = -1;
     Graph graph = rewrite_.take();
     training_.graph = std::move(graph);

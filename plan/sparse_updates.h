@@ -19,7 +19,8 @@ struct TableUpdate {
 ///
 /// A table's update is sparse if its gradient comes from lookups of one stage alone, no rule over all
 /// gradients reads it, and the update is SGD without momentum and weight decay. `report`, if not null, gets
-/// all tables. Comes after the updates and before the timing.
+/// all tables. If one update is sparse, the result names no gradients and no `update_if`: later passes read
+/// neither. Comes after the updates and before the timing.
 TrainingGraph sparse_updates(TrainingGraph training, std::vector<TableUpdate>* report = nullptr);
 
 }  // namespace tandem::engine

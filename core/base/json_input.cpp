@@ -214,6 +214,10 @@ bool JsonInput::flag(bool otherwise) const {
   return as_json(value_).get<bool>();
 }
 
+void JsonInput::require_flag(bool accepted) const {
+  if (flag(accepted) != accepted) refuse(accepted ? "it must be true" : "it must be false");
+}
+
 std::string JsonInput::text(const std::string& otherwise) const {
   if (!value_) return otherwise;
   if (!as_json(value_).is_string()) refuse("a text is expected");

@@ -45,6 +45,8 @@ class JsonInput {
   }
   double number(double otherwise, double least, double most) const;
   bool flag(bool otherwise) const;
+  /// Throws Error unless this flag is absent or `accepted`.
+  void require_flag(bool accepted) const;
   std::string text(const std::string& otherwise = {}) const;
   /// Returns the place of this text in a list of those that are accepted.
   std::size_t one_of(const std::vector<std::string>& accepted) const;

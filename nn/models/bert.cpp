@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <tandem/nn/attention_layers.h>
 #include <tandem/nn/drawn_parameter.h>
 #include <tandem/nn/file_layout.h>
-#include <tandem/ops/attention.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
@@ -35,6 +35,11 @@ EmbeddingOptions words_of(const BertOptions& o) {
     return t;
   };
   return options;
+}
+
+const BertOptions& checked(const BertOptions& o) {
+  require_heads("a BERT", o.heads, o.width);
+  return o;
 }
 
 // `ours` is the path of the Bert in the model.
@@ -76,9 +81,8 @@ Bert::SelfAttention::SelfAttention(ModuleBase& parent, const BertOptions& o)
       dropout(o.dropout),
       qkv(*this, "qkv", layer(o.width, 3 * o.width)) {}
 Tensor Bert::SelfAttention::forward(const Tensor& x, const Tensor& mask) {
-  const double p = training() ? dropout : 0;
-  return tandem::attention(
-      qkv(x), {.heads = heads, .dropout = p, .seed = p > 0 ? current_seed() : Tensor(), .key_mask = mask});
+  return tandem::attention(qkv(x),
+                           with_dropout({.heads = heads, .key_mask = mask}, training() ? dropout : 0));
 }
 
 Bert::Attention::Attention(ModuleBase& parent, const BertOptions& o)
@@ -112,9 +116,14 @@ Tensor Bert::Pooler::forward(const Tensor& x) {
   return tanh(dense(reshape(slice(x, 1, 0, 1), {x.size(0), x.size(2)})));
 }
 
-Bert::Bert(BertOptions o) : options_(o), embeddings_(*this, o), encoder_(*this, o), pooler_(*this, o) {}
+Bert::Bert(BertOptions o)
+    : options_(checked(o)), embeddings_(*this, o), encoder_(*this, o), pooler_(*this, o) {}
 Bert::Bert(ModuleBase& parent, const std::string& name, BertOptions o)
-    : ModuleOf(parent, name), options_(o), embeddings_(*this, o), encoder_(*this, o), pooler_(*this, o) {}
+    : ModuleOf(parent, name),
+      options_(checked(o)),
+      embeddings_(*this, o),
+      encoder_(*this, o),
+      pooler_(*this, o) {}
 
 BertOutput Bert::forward(const BertInput& in) {
   if (in.ids.type().rank() != 2 || in.ids.size(1) > options_.positions)

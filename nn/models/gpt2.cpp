@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <tandem/nn/attention_layers.h>
 #include <tandem/nn/file_layout.h>
 #include <tandem/ops/activation.h>
-#include <tandem/ops/attention.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
@@ -26,6 +26,11 @@ LinearOptions summed_layer(std::int64_t in, const Gpt2Options& o) {
   return {.in = in, .out = o.width, .init = normal(kDeviation / std::sqrt(2.0 * o.depth))};
 }
 
+const Gpt2Options& checked(const Gpt2Options& o) {
+  require_heads("a GPT-2", o.heads, o.width);
+  return o;
+}
+
 }  // namespace
 
 Gpt2::Attention::Attention(ModuleBase& parent, const Gpt2Options& o)
@@ -37,10 +42,8 @@ Gpt2::Attention::Attention(ModuleBase& parent, const Gpt2Options& o)
       resid_dropout_(*this, "resid_dropout", o.dropout) {}
 
 Tensor Gpt2::Attention::forward(const Tensor& x) {
-  const double dropout = training() ? dropout_ : 0;
-  const Tensor y = attention(
-      c_attn_(x),
-      {.heads = heads_, .causal = true, .dropout = dropout, .seed = dropout > 0 ? current_seed() : Tensor()});
+  const Tensor y =
+      attention(c_attn_(x), with_dropout({.heads = heads_, .causal = true}, training() ? dropout_ : 0));
   return resid_dropout_(c_proj_(y));
 }
 
@@ -65,7 +68,7 @@ Tensor Gpt2::Block::forward(const Tensor& x) {
 }
 
 Gpt2::Gpt2(Gpt2Options o)
-    : options_(o),
+    : options_(checked(o)),
       wte_(*this, "wte", {.count = o.words, .features = o.width, .init = normal(kDeviation)}),
       wpe_(*this, "wpe", {.count = o.positions, .features = o.width, .init = normal(kDeviation)}),
       drop_(*this, "drop", o.dropout),

@@ -1,6 +1,7 @@
 #include <tandem/nn/models/network_config.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace tandem::nn {
 using engine::JsonInput;
@@ -26,19 +27,29 @@ void require_number(const JsonInput& config, const char* key, double only) {
   config[key].number(only, only, only);
 }
 
+// Of a network that has one dropout in several places. Throws Error if the places differ.
+double one_dropout_of(const JsonInput& config, std::initializer_list<const char*> keys, double otherwise) {
+  const double dropout = dropout_of(config, *keys.begin(), otherwise);
+  for (const char* key : keys) require_number(config, key, dropout);
+  return dropout;
+}
+
 }  // namespace
 
 Gpt2Options gpt2_options(const JsonInput& config) {
   require_text(config, "model_type", "gpt2");
   require_text(config, "activation_function", "gelu_new");
   require_number(config, "layer_norm_epsilon", 1e-5);
+  config["scale_attn_weights"].require_flag(true);
+  config["scale_attn_by_inverse_layer_idx"].require_flag(false);
+  config["add_cross_attention"].require_flag(false);
   Gpt2Options o;
   o.words = size_of(config, "vocab_size", o.words);
   o.positions = size_of(config, "n_positions", o.positions);
   o.width = size_of(config, "n_embd", o.width);
   o.depth = count_of(config, "n_layer", o.depth);
   o.heads = count_of(config, "n_head", o.heads);
-  o.dropout = dropout_of(config, "resid_pdrop", o.dropout);
+  o.dropout = one_dropout_of(config, {"resid_pdrop", "embd_pdrop", "attn_pdrop"}, o.dropout);
   return o;
 }
 
@@ -46,6 +57,8 @@ BertOptions bert_options(const JsonInput& config) {
   require_text(config, "model_type", "bert");
   require_text(config, "hidden_act", "gelu");
   require_number(config, "layer_norm_eps", 1e-12);
+  config["is_decoder"].require_flag(false);
+  config["add_cross_attention"].require_flag(false);
   BertOptions o;
   o.words = size_of(config, "vocab_size", o.words);
   o.positions = size_of(config, "max_position_embeddings", o.positions);
@@ -54,13 +67,14 @@ BertOptions bert_options(const JsonInput& config) {
   o.hidden = size_of(config, "intermediate_size", o.hidden);
   o.depth = count_of(config, "num_hidden_layers", o.depth);
   o.heads = count_of(config, "num_attention_heads", o.heads);
-  o.dropout = dropout_of(config, "hidden_dropout_prob", o.dropout);
+  o.dropout = one_dropout_of(config, {"hidden_dropout_prob", "attention_probs_dropout_prob"}, o.dropout);
   return o;
 }
 
 VitOptions vit_options(const JsonInput& config) {
   require_text(config, "model_type", "vit");
   require_text(config, "hidden_act", "gelu");
+  config["qkv_bias"].require_flag(true);
   VitOptions o;
   o.image = size_of(config, "image_size", o.image);
   o.patch = size_of(config, "patch_size", o.patch);

@@ -30,6 +30,16 @@ LinearOptions layer(std::int64_t in, std::int64_t out) {
   return {.in = in, .out = out, .init = xavier_uniform(), .bias_init = default_uniform()};
 }
 
+// The first weights of torch.nn.Transformer, which draws all matrices alike.
+template <class Attention> typename Attention::Options attention_options(const TransformerOptions& o) {
+  return {.features = o.width, .heads = o.heads, .dropout = o.dropout, .out_init = xavier_uniform()};
+}
+
+const TransformerOptions& checked(const TransformerOptions& o) {
+  require_heads("a Transformer", o.heads, o.width);
+  return o;
+}
+
 }  // namespace
 
 Transformer::FeedForward::FeedForward(ModuleBase& parent, const TransformerOptions& o)
@@ -43,7 +53,7 @@ Tensor Transformer::FeedForward::forward(const Tensor& x) { return linear2_(drop
 Transformer::EncoderLayer::EncoderLayer(ModuleBase& parent, const std::string& name,
                                         const TransformerOptions& o)
     : Module(parent, name),
-      self_attn_(*this, "self_attn", {.features = o.width, .heads = o.heads, .dropout = o.dropout}),
+      self_attn_(*this, "self_attn", attention_options<SelfAttention>(o)),
       feed_forward_(*this, o),
       norm1_(*this, "norm1", {o.width}),
       norm2_(*this, "norm2", {o.width}),
@@ -58,8 +68,8 @@ Tensor Transformer::EncoderLayer::forward(const Tensor& x) {
 Transformer::DecoderLayer::DecoderLayer(ModuleBase& parent, const std::string& name,
                                         const TransformerOptions& o)
     : Module(parent, name),
-      self_attn_(*this, "self_attn", {.features = o.width, .heads = o.heads, .dropout = o.dropout}),
-      multihead_attn_(*this, "multihead_attn", {.features = o.width, .heads = o.heads, .dropout = o.dropout}),
+      self_attn_(*this, "self_attn", attention_options<SelfAttention>(o)),
+      multihead_attn_(*this, "multihead_attn", attention_options<CrossAttention>(o)),
       feed_forward_(*this, o),
       norm1_(*this, "norm1", {o.width}),
       norm2_(*this, "norm2", {o.width}),
@@ -75,7 +85,7 @@ Tensor Transformer::DecoderLayer::forward(const Tensor& x, const Tensor& memory)
 }
 
 Transformer::Transformer(TransformerOptions o)
-    : options_(o),
+    : options_(checked(o)),
       embedding_(*this, "embedding", {.count = o.words, .features = o.width}),
       positions_(add_parameter({.name = "positions",
                                 .tensor = Tensor::zeros({default_dtype(), {o.positions, o.width}}),

@@ -9,15 +9,18 @@ namespace tandem::nn {
 namespace {
 
 Initializer of_convolutions(const Vgg16Options& o) {
-  return o.cells > 1 ? kaiming_normal_by_outputs() : kaiming_normal();
+  return o.torchvision_weights ? kaiming_normal_by_outputs() : kaiming_normal();
 }
 
 LinearOptions hidden(std::int64_t in, const Vgg16Options& o, const Shape& image = {}) {
-  return {.in = in, .out = o.hidden, .init = o.cells > 1 ? normal(0.01) : kaiming_normal(), .image = image};
+  return {.in = in,
+          .out = o.hidden,
+          .init = o.torchvision_weights ? normal(0.01) : kaiming_normal(),
+          .image = image};
 }
 
 LinearOptions head(const Vgg16Options& o) {
-  return {.in = o.hidden, .out = o.classes, .init = o.cells > 1 ? normal(0.01) : Initializer()};
+  return {.in = o.hidden, .out = o.classes, .init = o.torchvision_weights ? normal(0.01) : Initializer()};
 }
 
 }  // namespace

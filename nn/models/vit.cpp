@@ -14,8 +14,7 @@ VitOptions checked(VitOptions o) {
   if (o.patch < 1 || o.image % o.patch != 0)
     throw Error(
         fmt::format("a ViT's patches of {0} × {0} do not fill images of {1} × {1}", o.patch, o.image));
-  if (o.heads < 1 || o.width % o.heads != 0)
-    throw Error(fmt::format("a ViT's {} heads do not divide its width of {}", o.heads, o.width));
+  require_heads("a ViT", o.heads, o.width);
   return o;
 }
 

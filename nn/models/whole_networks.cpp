@@ -61,7 +61,9 @@ WholeNetwork classifier(std::unique_ptr<Module> net, NetworkInput input, std::in
 }
 WholeNetwork of_images(std::unique_ptr<Module> net, std::int64_t side, std::int64_t samples,
                        std::int64_t classes, std::int64_t channels = 3) {
-  return classifier(std::move(net), input("images", DType::f32, {samples, side, side, channels}), classes);
+  NetworkInput images = input("images", DType::f32, {samples, side, side, channels});
+  images.is_image = true;
+  return classifier(std::move(net), std::move(images), classes);
 }
 NetworkInput words(std::int64_t samples, std::int64_t length, std::int64_t count) {
   return input("input_ids", DType::i32, {samples, length}, {count});
@@ -84,20 +86,24 @@ WholeNetwork gpt2(std::int64_t samples, const Config& config) {
   auto net = std::make_unique<Gpt2>(o);
   Module& module = *net;
   const std::int64_t length = std::min<std::int64_t>(128, o.positions);
-  return {.module = std::move(net),
-          .inputs = {words(samples, length, o.words)},
-          .forward = [&module](const Tensors& in) { return Tensors{module(in[0])}; },
-          .outputs = {"logits"},
-          .labels = {labels_of({samples, length}, o.words)},
-          .loss =
-              [](const Tensors& out, const Tensors& labels) {
-                const std::int64_t last = out[0].size(1) - 1;
-                if (last == 0) throw Error("the loss of a text needs two words or more");
-                // The last position predicts nothing: its logits are not cut off, which would copy all
-                // others.
-                const Tensor none = Tensor::full({DType::i32, {labels[0].size(0), 1}}, kNoLabel);
-                return mean_cross_entropy(out[0], concat({slice(labels[0], 1, 1, last + 1), none}, 1));
-              }};
+  return {
+      .module = std::move(net),
+      .inputs = {words(samples, length, o.words)},
+      .forward = [&module](const Tensors& in) { return Tensors{module(in[0])}; },
+      .outputs = {"logits"},
+      .labels = {labels_of({samples, length}, o.words)},
+      .loss =
+          [](const Tensors& out, const Tensors& labels) {
+            const std::int64_t last = out[0].size(1) - 1;
+            if (last == 0) throw Error("the loss of a text needs two words or more");
+            if (const Shape texts{out[0].size(0), out[0].size(1)}; labels[0].shape() != texts)
+              throw Error(fmt::format("labels of shape {} do not fit texts of shape {}: each word has one",
+                                      to_string(labels[0].shape()), to_string(texts)));
+            // The last position predicts nothing: its logits are not cut off, which would copy all
+            // others.
+            const Tensor none = Tensor::full({DType::i32, {labels[0].size(0), 1}}, kNoLabel);
+            return mean_cross_entropy(out[0], concat({slice(labels[0], 1, 1, last + 1), none}, 1));
+          }};
 }
 
 BertInput bert_input(const Tensors& in) { return {in[0], in[1], in[2]}; }
@@ -172,8 +178,9 @@ constexpr std::array kPurposes{
             }},
     Purpose{kImageNet, "vgg16",
             [](std::int64_t n, const Config&) {
-              return of_images(std::make_unique<Vgg16>(Vgg16Options{.classes = kClasses, .cells = 7}), 224, n,
-                               kClasses);
+              return of_images(std::make_unique<Vgg16>(Vgg16Options{
+                                   .classes = kClasses, .cells = 7, .torchvision_weights = true}),
+                               224, n, kClasses);
             }},
     Purpose{kImageNet, "resnet18", imagenet_resnet<18>},
     Purpose{kImageNet, "resnet50", imagenet_resnet<50>},

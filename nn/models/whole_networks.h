@@ -13,13 +13,14 @@
 
 namespace tandem::nn {
 
-/// A Tensor that a network takes, under the name that it has in PyTorch's libraries.
+/// A Tensor that a network takes. Ids, masks and labels have the names that they have in transformers.
 struct NetworkInput {
   std::string name;
   TensorType type;
   /// Of integers: each is from 0 to below this. If there are several, the second axis has as many places.
   std::vector<std::int64_t> counts{};
   bool optional = false;
+  bool is_image = false;  ///< (N,H,W,C), and (N,C,H,W) in files
 };
 
 /// A network in the size of its paper, and what it takes and gives.

@@ -102,7 +102,7 @@ class SharedKernel final : public Kernel {
 class PatchesKernel final : public Kernel {
  public:
   PatchesKernel(const Conv2dSize& s, int threads)
-      : threads_(threads),
+      : threads_(static_cast<int>(std::min<std::int64_t>(threads, s.n * s.output.h * s.output.w))),
         image_(s.image.h * s.image.w * s.in),
         outputs_(s.output.h * s.output.w),
         taps_(s.window.kernel.h * s.window.kernel.w),

@@ -17,11 +17,6 @@ TANDEM_CLONES void divide_row(std::int64_t n, float divisor, float* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] /= divisor;
 }
 
-TANDEM_CLONES void add_part(const float* x, float divisor, std::int64_t n, float* y) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i] / divisor;
-}
-
 }  // namespace
 
 KernelPtr make_embedding_bag_cpu(const KernelSpec& spec) {
@@ -73,7 +68,7 @@ KernelPtr make_embedding_bag_grad_cpu(const KernelSpec& spec) {
           const auto divisor = static_cast<float>(bags.divisor(n, k, mean));
           for (std::int64_t p = 0; p < bags.places; ++p)
             if (const std::int64_t id = bags.of(n, k)[p]; id >= 0)
-              add_part(x + first, divisor, last - first, y + id * features + first);
+              add_share(x + first, divisor, last - first, y + id * features + first);
         }
       }
     });

@@ -27,9 +27,9 @@ template <class E> KernelPtr make_gather(const KernelSpec& spec) {
   const int axis = static_cast<const GatherOp&>(spec.op).axis;
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
   const int threads = useful_threads(spec.threads, 2 * spec.outputs[0].bytes() + spec.inputs[1].bytes());
-  return make_kernel([=](const Launch& l) {
+  return make_kernel([=, check = IndexCheck(spec.inputs[1].shape, from.extent)](const Launch& l) {
     const auto* index = input<std::int32_t>(l, 1);
-    check_indices(index, to.outer * to.extent * to.inner, from.extent);
+    check(index);
     const auto* x = input<E>(l, 0);
     auto* y = output<E>(l, 0);
     parallel_parts(threads, to.outer * to.extent, [&](std::int64_t begin, std::int64_t end) {
@@ -64,13 +64,14 @@ constexpr std::int64_t kManyColumns = 64;
 
 // Threads share the outer indices. If these are fewer than the threads, they share the columns; if the
 // columns are few too, they share the rows of the result, and each thread reads all indices.
-KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, bool has_onto, int threads) {
+KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, const IndexCheck& check, bool has_onto,
+                       int threads) {
   return make_kernel([=](const Launch& l) {
     const auto* x = input<float>(l, 0);
     const auto* index = input<std::int32_t>(l, 1);
     auto* y = output<float>(l, 0);
     const std::int64_t source = from.extent * from.inner, target = to.extent * to.inner;
-    check_indices(index, from.outer * source, to.extent);
+    check(index);
     if (to.outer >= threads)
       return parallel_parts(threads, to.outer, [&](std::int64_t begin, std::int64_t end) {
         begin_sums(l, has_onto, begin * target, end * target);
@@ -98,7 +99,8 @@ KernelPtr make_gather_cpu(const KernelSpec& spec) {
 KernelPtr make_scatter_add_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const int axis = static_cast<const ScatterAddOp&>(spec.op).axis;
-  return make_scatter(AxisSplit(spec.inputs[0].shape, axis), AxisSplit(spec.outputs[0].shape, axis),
+  const AxisSplit to(spec.outputs[0].shape, axis);
+  return make_scatter(AxisSplit(spec.inputs[0].shape, axis), to, {spec.inputs[1].shape, to.extent},
                       spec.inputs.size() == 3,
                       useful_threads(spec.threads, 2 * spec.inputs[0].bytes() + spec.outputs[0].bytes()));
 }
@@ -108,9 +110,9 @@ KernelPtr make_one_hot_cpu(const KernelSpec& spec) {
   const int threads = useful_threads(spec.threads, spec.outputs[0].bytes());
   return visit_dtype(spec.outputs[0].dtype, [&](auto zero) {
     using T = decltype(zero);
-    return make_kernel([=](const Launch& l) {
+    return make_kernel([=, check = IndexCheck(spec.inputs[0].shape, classes)](const Launch& l) {
       const auto* ids = input<std::int32_t>(l, 0);
-      check_indices(ids, count, classes);
+      check(ids);
       auto* y = output<T>(l, 0);
       parallel_parts(threads, count, [&](std::int64_t begin, std::int64_t end) {
         std::memset(static_cast<void*>(y + begin * classes), 0,
@@ -125,9 +127,9 @@ KernelPtr make_embedding_cpu(const KernelSpec& spec) {
   const std::int64_t count = spec.inputs[1].elements(), rows = spec.inputs[0].shape[0],
                      row = rows > 0 ? spec.inputs[0].bytes() / rows : 0;
   const int threads = useful_threads(spec.threads, 2 * spec.outputs[0].bytes());
-  return make_kernel([=](const Launch& l) {
+  return make_kernel([=, check = IndexCheck(spec.inputs[1].shape, rows)](const Launch& l) {
     const auto* ids = input<std::int32_t>(l, 1);
-    check_indices(ids, count, rows);
+    check(ids);
     parallel_parts(threads, count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
         std::memcpy(output<std::byte>(l, 0) + i * row, input<std::byte>(l, 0) + ids[i] * row,
@@ -142,9 +144,9 @@ KernelPtr make_embedding_grad_cpu(const KernelSpec& spec) {
                      row = rows > 0 ? spec.outputs[0].elements() / rows : 0;
   const bool has_onto = spec.inputs.size() == 3;
   const int threads = useful_threads(spec.threads, spec.inputs[0].bytes() + spec.outputs[0].bytes());
-  return make_kernel([=](const Launch& l) {
+  return make_kernel([=, check = IndexCheck(spec.inputs[1].shape, rows)](const Launch& l) {
     const auto* ids = input<std::int32_t>(l, 1);
-    check_indices(ids, count, rows);
+    check(ids);
     const auto* x = input<float>(l, 0);
     auto* y = output<float>(l, 0);
     parallel_parts(threads, rows, [&](std::int64_t begin, std::int64_t end) {

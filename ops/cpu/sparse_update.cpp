@@ -17,11 +17,6 @@ namespace {
 
 using Row = TableRows::Row;
 
-TANDEM_CLONES void add_part(const float* x, float divisor, std::int64_t n, float* y) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i] / divisor;
-}
-
 TANDEM_CLONES void move_row(float lr, const float* g, float* w, std::int64_t n) {
   sgd_elements({}, lr, w, g, w, n);
 }
@@ -41,7 +36,7 @@ class Sums {
       if (from.part != before.part || from.replica != before.replica) close(part_, replica_);
       if (from.replica != before.replica) close(replica_, total_);
       const auto* x = static_cast<const float*>(from.data);
-      from.divisor == 1 ? add_row(x, n_, part_) : add_part(x, static_cast<float>(from.divisor), n_, part_);
+      from.divisor == 1 ? add_row(x, n_, part_) : add_share(x, static_cast<float>(from.divisor), n_, part_);
       before = from;
     }
     close(part_, replica_);

@@ -34,6 +34,11 @@ void sum_blocks(const E* x, std::int64_t rows, std::int64_t columns, E* sums, in
 
 }  // namespace
 
+TANDEM_CLONES void add_share(const float* x, float divisor, std::int64_t n, float* sums) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) sums[i] += x[i] / divisor;
+}
+
 TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* sums) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) sums[i] += x[i];

@@ -11,5 +11,7 @@ void sum_rows(const BFloat16* x, std::int64_t rows, std::int64_t columns, BFloat
 
 /// sums[i] += x[i] for n elements.
 void add_row(const float* x, std::int64_t n, float* sums);
+/// sums[i] += x[i] / divisor for n elements.
+void add_share(const float* x, float divisor, std::int64_t n, float* sums);
 
 }  // namespace tandem::engine

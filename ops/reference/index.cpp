@@ -35,9 +35,10 @@ template <class F> KernelPtr for_summable(DType dtype, const F& make) {
 KernelPtr make_gather_reference(const KernelSpec& spec) {
   const int axis = static_cast<const GatherOp&>(spec.op).axis;
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
-  return make_kernel([from, to, size = size_of(spec.inputs[0].dtype)](const Launch& l) {
+  const IndexCheck check(spec.inputs[1].shape, from.extent);
+  return make_kernel([from, to, check, size = size_of(spec.inputs[0].dtype)](const Launch& l) {
     const std::int32_t* index = indices_of(l);
-    check_indices(index, to.outer * to.extent * to.inner, from.extent);
+    check(index);
     const auto* x = input<std::byte>(l, 0);
     auto* y = output<std::byte>(l, 0);
     for (std::int64_t o = 0; o < to.outer; ++o)
@@ -54,9 +55,10 @@ KernelPtr make_scatter_add_reference(const KernelSpec& spec) {
   const int axis = static_cast<const ScatterAddOp&>(spec.op).axis;
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
   return for_summable(spec.inputs[0].dtype, [&](auto zero) {
-    return make_kernel([from, to, has_onto = spec.inputs.size() == 3](const Launch& l) {
+    const IndexCheck check(spec.inputs[1].shape, to.extent);
+    return make_kernel([from, to, check, has_onto = spec.inputs.size() == 3](const Launch& l) {
       const std::int32_t* index = indices_of(l);
-      check_indices(index, from.outer * from.extent * from.inner, to.extent);
+      check(index);
       const auto* x = input<decltype(zero)>(l, 0);
       auto* y = begin_sum<decltype(zero)>(l, has_onto, to.outer * to.extent * to.inner);
       for (std::int64_t o = 0; o < from.outer; ++o)
@@ -72,8 +74,8 @@ KernelPtr make_scatter_add_reference(const KernelSpec& spec) {
 KernelPtr make_embedding_reference(const KernelSpec& spec) {
   const std::int64_t count = spec.inputs[1].elements(), rows = spec.inputs[0].shape[0],
                      row = rows > 0 ? spec.inputs[0].bytes() / rows : 0;
-  return make_kernel([=](const Launch& l) {
-    check_indices(indices_of(l), count, rows);
+  return make_kernel([=, check = IndexCheck(spec.inputs[1].shape, rows)](const Launch& l) {
+    check(indices_of(l));
     for (std::int64_t i = 0; i < count; ++i)
       std::memcpy(output<std::byte>(l, 0) + i * row, input<std::byte>(l, 0) + indices_of(l)[i] * row,
                   static_cast<std::size_t>(row));
@@ -85,8 +87,8 @@ KernelPtr make_embedding_grad_reference(const KernelSpec& spec) {
                      row = rows > 0 ? spec.outputs[0].elements() / rows : 0;
   const bool has_onto = spec.inputs.size() == 3;
   return for_summable(spec.inputs[0].dtype, [&](auto zero) {
-    return make_kernel([=](const Launch& l) {
-      check_indices(indices_of(l), count, rows);
+    return make_kernel([=, check = IndexCheck(spec.inputs[1].shape, rows)](const Launch& l) {
+      check(indices_of(l));
       const auto* x = input<decltype(zero)>(l, 0);
       auto* y = begin_sum<decltype(zero)>(l, has_onto, rows * row);
       for (std::int64_t i = 0; i < count; ++i)
@@ -97,9 +99,10 @@ KernelPtr make_embedding_grad_reference(const KernelSpec& spec) {
 
 KernelPtr make_one_hot_reference(const KernelSpec& spec) {
   const std::int64_t count = spec.inputs[0].elements(), classes = spec.outputs[0].shape.back();
+  const IndexCheck check(spec.inputs[0].shape, classes);
   return make_kernel([=, dtype = spec.outputs[0].dtype](const Launch& l) {
     const auto* ids = input<std::int32_t>(l, 0);
-    check_indices(ids, count, classes);
+    check(ids);
     visit_dtype(dtype, [&](auto zero) {
       using T = decltype(zero);
       auto* y = output<T>(l, 0);
@@ -112,12 +115,12 @@ KernelPtr make_one_hot_reference(const KernelSpec& spec) {
 
 KernelPtr make_index32_reference(const KernelSpec& spec) {
   return make_for<std::int64_t, std::uint8_t, std::int32_t>(spec.inputs[0].dtype, [&](auto zero) {
-    return make_kernel([count = spec.inputs[0].elements()](const Launch& l) {
+    return make_kernel([shape = spec.inputs[0].shape](const Launch& l) {
       const auto* from = input<decltype(zero)>(l, 0);
       auto* to = output<std::int32_t>(l, 0);
-      for (std::int64_t i = 0; i < count; ++i) {
+      for (std::int64_t i = 0; i < element_count(shape); ++i) {
         if (!std::in_range<std::int32_t>(from[i]))
-          throw Error(fmt::format("index {} (number {} of {}) is beyond all ranges", from[i], i, count));
+          throw Error(fmt::format("index {}{} is beyond all ranges", from[i], place_in(shape, i)));
         to[i] = static_cast<std::int32_t>(from[i]);
       }
     });

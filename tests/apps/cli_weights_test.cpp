@@ -172,7 +172,7 @@ TEST_F(CliWeights, AConfigThatContradictsTheWeightsIsNamed) {
   refused("gpt2", "gpt2", "n_layer", 3, {"missing: transformer.h.2.attn", "config.json"});
   refused("gpt2", "gpt2", "n_embd", 48,
           {"mismatched: transformer.wte.weight: f32[50, 24], the model's f32[50, 48]"});
-  refused("gpt2", "gpt2", "n_head", 5, {"24 features do not split into 5 heads"});
+  refused("gpt2", "gpt2", "n_head", 5, {"a GPT-2's 5 heads do not divide its width of 24"});
   refused("gpt2", "gpt2", "n_layer", "two", {"config.json", "n_layer"});
   refused("gpt2", "gpt2", "model_type", "bert", {"config.json", "model_type", "gpt2"});
   refused("gpt2", "gpt2", "layer_norm_epsilon", 1e-3, {"layer_norm_epsilon", "1e-05"});
@@ -192,7 +192,7 @@ TEST_F(CliWeights, BatchesThatDoNotFitAreRefused) {
   refused({{"input_ids", good}, {"dense", good}}, {"'dense'", "gpt2 does not take", "input_ids, labels"});
   refused({{"input_ids", Tensor::zeros({DType::f32, {1, 3}})}},
           {"'input_ids' must be i32 with 2 axes", "f32[1, 3]"});
-  refused({{"input_ids", ids({1, 50, 3}, {1, 3})}}, {"index 50", "outside the range 0 to 49"});
+  refused({{"input_ids", ids({1, 50, 3}, {1, 3})}}, {"index 50 of sample 0, position 1, is outside the range 0 to 49"});
   refused({{"input_ids", ids({1, -1, 3}, {1, 3})}}, {"index -1"});
   refused({{"input_ids", Tensor::zeros({DType::i64, {1, 13}})}}, {"at most 12 positions", "[1, 13]"});
   refused({{"input_ids", good}, {"labels", ids({1, 2, 99}, {1, 3})}}, {"99", "50"});

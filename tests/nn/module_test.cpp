@@ -102,7 +102,7 @@ TEST(Module, NamesItselfInErrors) {
       [&] {
         net(Tensor::from(std::vector{1, 4}, {2}), x);
       },
-      {"words: embedding(f32[4, 3], i32[2]): index 4 (number 1 of 2) is outside the range 0 to 3"});
+      {"words: embedding(f32[4, 3], i32[2]): index 4 of sample 1 is outside the range 0 to 3"});
   const auto traced = [&](const TensorType& type) {
     engine::Graph graph;
     engine::Trace trace(graph);

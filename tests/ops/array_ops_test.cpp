@@ -151,7 +151,7 @@ TEST(ShapeTest, InvalidSplitsAndStacksAreRefused) {
 TEST(IndexTest, IndicesOutsideTheRangeAreNamedAndNotRead) {
   const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), two = Tensor::zeros({DType::f32, {2, 2}});
   const auto expect_named = [](int bad, const auto& run) {
-    expect_error(run, {"index " + std::to_string(bad), "number 3", "0 to 4"});
+    expect_error(run, {"index " + std::to_string(bad), "of sample 1, position 1,", "0 to 4"});
   };
   for (int bad : {5, -1, 2147483647}) {
     const Tensor index = Tensor::from({0, 4, 1, static_cast<double>(bad)}, {2, 2}, DType::i32);
@@ -171,8 +171,8 @@ TEST(IndexTest, IndicesOfEachIntegerTypeAreChecked) {
   const Tensor table = Tensor::zeros({DType::f32, {5, 2}});
   const auto refuses = [&](double id, DType dtype, const char* words) {
     const Tensor ids = Tensor::from({0, 4, id}, {3}, dtype);
-    expect_error([&] { embedding(table, ids); }, {words, "number 2 of 3"});
-    expect_error([&] { one_hot(ids, 5); }, {words, "number 2 of 3"});
+    expect_error([&] { embedding(table, ids); }, {words, "of sample 2"});
+    expect_error([&] { one_hot(ids, 5); }, {words, "of sample 2"});
   };
   refuses(5, DType::i32, "index 5");
   refuses(-1, DType::i32, "index -1");

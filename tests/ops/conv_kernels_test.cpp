@@ -166,7 +166,7 @@ TEST(ConvKernels, GradientsOfStridedAndTallWindowsAreProductsOfPatches) {
                          {{2, {40, 37}, 64, 9, 3, {.stride = {2, 3}}}, true},
                          {{2, {31, 40}, 40, 24, 1, {.stride = 2}}, true},
                          {{1, {5, 5}, 33, 7, 3, {.stride = 3}}, true},
-                         {{1, {3, 3}, 32, 5, 3, {.stride = 2}}, true},
+                         {{1, {3, 3}, 256, 256, 3, {.stride = 2}}, true},
                          {{4, {17, 16}, 96, 40, {7, 1}, {.padding = {3, 0}}}, true},
                          {{2, {12, 9}, 32, 12, {3, 1}, {.padding = {2, 0}, .dilation = {2, 1}}}, true},
                          {{4, {17, 16}, 96, 40, {1, 7}, {.padding = {0, 3}}}, false},

@@ -1,0 +1,75 @@
+// The papers' networks draw their first weights from the distributions of the originals, parameter by
+// parameter: the same standard deviation, and the same kind of distribution by its largest magnitude.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <tandem/nn/models/whole_networks.h>
+#include <tandem/nn/torch_layout.h>
+#include <tandem/nn/weights.h>
+
+#include "test_files.h"
+
+namespace tandem::testing {
+namespace {
+
+using nlohmann::json;
+
+struct Spread {
+  double deviation, largest;
+};
+
+Spread spread_of(const Tensor& t) {
+  double sum = 0, squares = 0, largest = 0;
+  const float* x = t.as<float>();
+  for (std::int64_t i = 0; i < t.elements(); ++i) {
+    sum += x[i];
+    squares += double{x[i]} * x[i];
+    largest = std::max(largest, std::abs(double{x[i]}));
+  }
+  const double n = static_cast<double>(t.elements()), mean = sum / n;
+  return {std::sqrt(std::max(0.0, squares / n - mean * mean)), largest};
+}
+
+// What a distribution is, by its largest of many values.
+std::string kind_of(const Spread& s) {
+  const double ratio = s.largest / s.deviation;
+  return ratio < 1.8 ? "uniform" : ratio < 2.5 ? "normal up to two deviations" : "normal";
+}
+
+TEST(GoldenFirstWeights, HaveTheDistributionsOfTheOriginals) {
+  const json golden = read_json(TANDEM_SOURCE "/tests/golden/first_weights.json");
+  ASSERT_EQ(10u, golden.size());
+  for (const auto& [name, network] : golden.items()) {
+    const nn::WholeNetwork ours = nn::make_network(name, network.at("for"), 1);
+    ours.module->initialize(1);
+    const StateDict state = ours.module->state();
+    const auto layout = nn::file_layout(*ours.module, network.at("library"));
+    const auto stored = nn::stored_tensors(*ours.module, layout);
+    std::size_t compared = 0;
+    for (const auto& [key, spread] : network.at("parameters").items()) {
+      const auto found = stored.find(key);
+      if (found == stored.end()) continue;  // repeats another one, or is a constant of the library's
+      ++compared;
+      const Tensor t = nn::to_file(found->second, [&](const std::string& path) { return state.at(path); });
+      const Spread theirs{spread[0], spread[1]}, mine = spread_of(t);
+      SCOPED_TRACE(name + " " + key);
+      if (theirs.deviation < 1e-7) {
+        EXPECT_LT(mine.deviation, 1e-7);
+        EXPECT_NEAR(theirs.largest, mine.largest, 1e-6);
+        continue;
+      }
+      const double n = static_cast<double>(t.elements());
+      EXPECT_NEAR(1, mine.deviation / theirs.deviation, 0.001 + 6 / std::sqrt(n));
+      if (n >= 1000) {
+        EXPECT_EQ(kind_of(theirs), kind_of(mine));
+      }
+    }
+    EXPECT_EQ(stored.size(), compared) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
