@@ -15,6 +15,7 @@
 #include "lane_report.h"
 #include "layers_command.h"
 #include "log.h"
+#include "memory_command.h"
 #include "output_file.h"
 #include "pipeline_commands.h"
 #include "pipeline_simulation.h"
@@ -100,6 +101,7 @@ struct Arguments {
   bool force = false, json = false;
   apps::AllReduceRequest planned, simulated;
   apps::PipelinePlanOptions planned_pipeline;
+  apps::MemoryPlanOptions planned_memory;
   apps::PipelineSimulationOptions simulated_pipeline;
   apps::ReproduceOptions reproduced;
   apps::ForwardOptions forwarded;
@@ -136,6 +138,9 @@ void add_commands(CLI::App& app, Arguments& a) {
   apps::add_pipeline_plan_options(
       *plan->add_subcommand("pipeline", "cuts a network into stages, from a profile of its layers"),
       a.planned_pipeline);
+  apps::add_memory_plan_options(
+      *plan->add_subcommand("memory", "swaps and recomputes activations under a limit, from profiled graphs"),
+      a.planned_memory);
   apps::add_papers(
       *app.add_subcommand("reproduce", "computes the figures of a paper, and compares them with the paper"),
       a.reproduced);
@@ -186,8 +191,11 @@ int main(int argc, char** argv) {
   return apps::run_program(app, argc, argv, [&] {
     if (app.got_subcommand("make-data")) make_data(a);
     if (app.got_subcommand("plan")) {
-      if (app.get_subcommand("plan")->got_subcommand("pipeline"))
+      const auto* plan = app.get_subcommand("plan");
+      if (plan->got_subcommand("pipeline"))
         apps::plan_pipeline(a.planned_pipeline);
+      else if (plan->got_subcommand("memory"))
+        apps::plan_memory(a.planned_memory);
       else
         apps::plan_all_reduces(a.planned);
     }

@@ -1,0 +1,390 @@
+#include <tandem/memory/memory_decisions.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+
+#include <tandem/core/base/contains.h>
+#include <tandem/memory/memory_machine.h>
+
+namespace tandem::engine {
+namespace {
+
+using Kind = MemoryValue::Kind;
+constexpr int kNever = -1;
+
+struct Place {
+  int graph, node;
+};
+
+int first_of_backward(const MemoryGraph& graph) {
+  return static_cast<int>(
+      std::ranges::find_if(graph.nodes, [](const MemoryNode& n) { return n.phase != Phase::forward; }) -
+      graph.nodes.begin());
+}
+
+// The nodes in the order of their merged list. A pair's first graph begins with its backward pass.
+std::vector<Place> merged(const MemoryProblem& p, const MemoryDecisions& d) {
+  std::vector<Place> list;
+  if (!p.is_pair()) {
+    for (int n = 0; n < std::ssize(p.graphs[0].nodes); ++n) list.push_back({0, n});
+    return list;
+  }
+  for (int half = 0; half < 2; ++half) {
+    const int back = half, other = 1 - half;
+    const int forward = first_of_backward(p.graphs[static_cast<std::size_t>(other)]);
+    int next = 0;
+    const int begin = first_of_backward(p.graphs[static_cast<std::size_t>(back)]);
+    for (int n = begin; n < std::ssize(p.graphs[static_cast<std::size_t>(back)].nodes); ++n) {
+      const auto b = static_cast<std::size_t>(n - begin);
+      const int before = b < d.forward_before[half].size() ? d.forward_before[half][b] : 0;
+      while (next < std::min(before, forward)) list.push_back({other, next++});
+      list.push_back({back, n});
+    }
+    while (next < forward) list.push_back({other, next++});
+  }
+  return list;
+}
+
+// Where a value is made and read, as places of the merged list.
+struct Uses {
+  int made = kNever;
+  Place producer{kNever, kNever};
+  int last_forward = kNever;    // the last reader of its graph's forward, or where it is made
+  int first_backward = kNever;  // the first and last readers of backward and update
+  int last_backward = kNever;
+  bool in_forward = false;  // forward makes it
+  bool wraps = false;       // backward reads it in the period after
+};
+
+class Planner {
+ public:
+  Planner(const MemoryProblem& p, const MemoryDecisions& d, std::int64_t limit)
+      : p_(p), d_(d), limit_(limit), list_(merged(p, d)), uses_(p.values.size()) {
+    for (int i = 0; i < std::ssize(list_); ++i) add_uses(i);
+    for (int v = 0; v < std::ssize(uses_); ++v) {
+      Uses& u = uses_[static_cast<std::size_t>(v)];
+      u.wraps = u.made != kNever && u.first_backward != kNever && u.first_backward < u.made;
+      keeps_inputs_ =
+          keeps_inputs_ || treated(v) == Treatment::recompute || treated(v) == Treatment::recompute_and_keep;
+    }
+  }
+
+  std::optional<CostedPlan> plan() {
+    if (!find_closures()) return std::nullopt;
+    find_deadlines();
+    prompts_.assign(uses_.size(), kNever);
+    emit();  // without copies ahead of their reader
+    place_prompts();
+    emit();
+    return CostedPlan{std::move(plan_), cost_};
+  }
+
+ private:
+  const MemoryNode& node(Place place) const {
+    return p_.graphs[static_cast<std::size_t>(place.graph)].nodes[static_cast<std::size_t>(place.node)];
+  }
+  const Uses& uses(int v) const { return uses_[static_cast<std::size_t>(v)]; }
+  Kind kind(int v) const { return p_.values[static_cast<std::size_t>(v)].kind; }
+  std::int64_t bytes(int v) const { return p_.values[static_cast<std::size_t>(v)].bytes; }
+  bool is_given(int v) const { return kind(v) == Kind::parameter || kind(v) == Kind::input; }
+  Treatment treated(int v) const {
+    const Uses& u = uses(v);
+    const bool may = kind(v) == Kind::intermediate && u.in_forward && u.first_backward != kNever;
+    return may ? d_.values[static_cast<std::size_t>(v)] : Treatment::retain;
+  }
+
+  void add_uses(int i) {
+    const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
+    for (const int v : n.outputs) {
+      Uses& u = uses_[static_cast<std::size_t>(v)];
+      u.made = i;
+      u.producer = list_[static_cast<std::size_t>(i)];
+      u.in_forward = n.phase == Phase::forward;
+      u.last_forward = std::max(u.last_forward, i);
+    }
+    for (const int v : n.inputs) {
+      Uses& u = uses_[static_cast<std::size_t>(v)];
+      if (n.phase == Phase::forward) {
+        u.last_forward = std::max(u.last_forward, i);
+      } else {
+        if (u.first_backward == kNever) u.first_backward = i;
+        u.last_backward = i;
+      }
+    }
+  }
+
+  // Whether a value is on the device at place i of backward without being computed again there.
+  bool is_there(int v, int i) const {
+    if (is_given(v)) return true;
+    const Uses& u = uses(v);
+    if (u.first_backward == kNever || i > u.last_backward) return false;
+    switch (treated(v)) {
+      case Treatment::retain: return u.in_forward || u.made <= i;
+      case Treatment::swap: return true;
+      case Treatment::recompute: return i > u.first_backward;
+      case Treatment::recompute_and_keep: return i > u.first_backward || contains(kept_, v);
+    }
+    return false;
+  }
+
+  // Adds the nodes that make v again at place i, sources first. Returns false if one cannot be repeated.
+  bool add_closure(int v, int i, std::vector<Place>& nodes, std::vector<int>& made) {
+    if (is_there(v, i) || contains(made, v)) return true;
+    const Place producer = uses(v).producer;
+    const MemoryNode& n = node(producer);
+    if (n.phase != Phase::forward) return false;
+    for (const int out : n.outputs)
+      if (kind(out) != Kind::intermediate) return false;
+    for (const int in : n.inputs)
+      if (!add_closure(in, i, nodes, made)) return false;
+    nodes.push_back(producer);
+    made.insert(made.end(), n.outputs.begin(), n.outputs.end());
+    return true;
+  }
+
+  bool find_closures() {
+    closures_.assign(list_.size(), {});
+    for (int i = 0; i < std::ssize(list_); ++i) {
+      std::vector<int> made;
+      const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
+      if (n.phase == Phase::forward) continue;
+      for (const int v : n.inputs) {
+        const Uses& u = uses(v);
+        const bool again = treated(v) == Treatment::recompute || treated(v) == Treatment::recompute_and_keep;
+        if (again && u.first_backward == i &&
+            !add_closure(v, i, closures_[static_cast<std::size_t>(i)], made))
+          return false;
+      }
+      for (const int v : made)
+        if (treated(v) == Treatment::recompute_and_keep && i <= uses(v).last_backward) kept_.push_back(v);
+    }
+    return true;
+  }
+
+  // A swapped value must be back before its first reader of backward, and before nodes that are repeated.
+  void find_deadlines() {
+    deadlines_.assign(uses_.size(), std::numeric_limits<int>::max());
+    for (int i = 0; i < std::ssize(list_); ++i) {
+      const auto reads = [&](const MemoryNode& n) {
+        for (const int v : n.inputs)
+          if (treated(v) == Treatment::swap && i <= uses(v).last_backward)
+            deadlines_[static_cast<std::size_t>(v)] = std::min(deadlines_[static_cast<std::size_t>(v)], i);
+      };
+      for (const Place place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
+      if (const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]); n.phase != Phase::forward) reads(n);
+    }
+  }
+  int deadline(int v) const { return deadlines_[static_cast<std::size_t>(v)]; }
+
+  // Chooses where copies from the host begin: the latest deadline first, as late as they still arrive in
+  // time; later, where the memory is full.
+  void place_prompts() {
+    std::vector<int> swapped;
+    for (int v = 0; v < std::ssize(uses_); ++v)
+      if (treated(v) == Treatment::swap) swapped.push_back(v);
+    std::ranges::stable_sort(swapped, std::greater<>(), [&](int v) { return deadline(v); });
+    double end = std::numeric_limits<double>::infinity();
+    for (const int v : swapped) {
+      const double start = std::min(begins_[static_cast<std::size_t>(deadline(v))], end) - p_.copy_ms(v);
+      int p = static_cast<int>(std::ranges::upper_bound(begins_, start) - begins_.begin()) - 1;
+      // Not before the place where the source is certainly gone.
+      const int earliest = uses(v).wraps ? 0 : uses(v).last_forward + 1;
+      p = std::clamp(p, earliest, deadline(v));
+      for (int q = deadline(v) - 1; q >= p; --q)
+        if (full_[static_cast<std::size_t>(q)] + bytes(v) > limit_) p = q + 1;
+      for (int q = p; q < deadline(v); ++q) full_[static_cast<std::size_t>(q)] += bytes(v);
+      prompts_[static_cast<std::size_t>(v)] = p;
+      end = std::min(end, start);
+    }
+  }
+
+  void step(MemoryStep::Kind kind, int v) { execute({kind, v, kNever, kNever}); }
+  void compute(MemoryStep::Kind kind, Place place) { execute({kind, kNever, place.graph, place.node}); }
+  void execute(const MemoryStep& s) {
+    machine_->execute(s);
+    plan_.steps.push_back(s);
+    highest_ = std::max(highest_,
+                        machine_->live_bytes() + (s.node >= 0 ? node({s.graph, s.node}).workspace_bytes : 0));
+  }
+  void free(int v) { step(MemoryStep::Kind::free, v); }
+
+  // Frees sources whose copies have ended, and as many others as `need` takes.
+  void release_copied(std::int64_t need) {
+    while (!leaving_.empty() && (machine_->copied_at(leaving_.front()) <= machine_->clock_ms() ||
+                                 machine_->live_bytes() + need > limit_)) {
+      step(MemoryStep::Kind::wait, leaving_.front());
+      free(leaving_.front());
+      leaving_.pop_front();
+    }
+  }
+  void alloc(int v, std::int64_t more = 0) {
+    release_copied(bytes(v) + more);
+    if (leaves(v)) {  // it is needed again before its copy has ended
+      std::erase(leaving_, v);
+      step(MemoryStep::Kind::wait, v);
+      return;
+    }
+    if (!machine_->is_resident(v)) step(MemoryStep::Kind::alloc, v);
+  }
+  bool leaves(int v) const { return std::ranges::find(leaving_, v) != leaving_.end(); }
+
+  // A value that has not left yet stays, though nothing may read it before its copy has ended.
+  void begin_fetch(int v) {
+    if (leaves(v)) {
+      std::erase(leaving_, v);
+      return;
+    }
+    alloc(v);
+    step(MemoryStep::Kind::h2d, v);
+  }
+  void release_source(int v) {
+    std::erase(leaving_, v);
+    step(MemoryStep::Kind::wait, v);
+    free(v);
+  }
+
+  void prepare(const MemoryNode& n, int i) {
+    for (const int v : n.inputs) {
+      if (treated(v) == Treatment::swap && deadline(v) == i && !machine_->is_resident(v)) begin_fetch(v);
+      if (machine_->is_under_copy(v)) {
+        step(MemoryStep::Kind::wait, v);
+        std::erase(leaving_, v);
+      }
+    }
+    std::int64_t need = n.workspace_bytes;
+    for (const int v : n.outputs)
+      if (!machine_->is_resident(v)) need += bytes(v);
+    release_copied(need);
+    for (const int v : n.outputs) alloc(v);
+  }
+
+  void recompute_at(int i) {
+    const auto& nodes = closures_[static_cast<std::size_t>(i)];
+    for (std::size_t k = 0; k < nodes.size(); ++k) {
+      const MemoryNode& n = node(nodes[k]);
+      prepare(n, i);
+      compute(MemoryStep::Kind::recompute, nodes[k]);
+      // Free what no later node of the closure reads, and nothing else needs from here.
+      const auto is_read = [&](int v) {
+        return std::any_of(nodes.begin() + static_cast<std::ptrdiff_t>(k) + 1, nodes.end(),
+                           [&](Place later) { return contains(node(later).inputs, v); });
+      };
+      const auto stays = [&](int v) {
+        const Uses& u = uses(v);
+        if (is_given(v)) return true;
+        if (u.first_backward == kNever || i > u.last_backward) return false;
+        const Treatment t = treated(v);
+        return t == Treatment::retain || t == Treatment::swap || t == Treatment::recompute_and_keep ||
+               i >= u.first_backward;
+      };
+      for (const auto* values : {&n.inputs, &n.outputs})
+        for (const int v : *values)
+          if (machine_->is_resident(v) && !stays(v) && !is_read(v)) free(v);
+    }
+  }
+
+  void release_after(const MemoryNode& n, int i) {
+    for (const auto* values : {&n.outputs, &n.inputs})
+      for (const int v : *values) {
+        if (kind(v) == Kind::parameter || !machine_->is_resident(v) || leaves(v)) continue;
+        const Uses& u = uses(v);
+        const bool forward = n.phase == Phase::forward;
+        if (kind(v) == Kind::input) {
+          if (!p_.is_pair() && !keeps_inputs_ && i == std::max(u.last_forward, u.last_backward)) free(v);
+        } else if (forward && u.in_forward) {
+          if (i != u.last_forward) continue;
+          if (u.first_backward == kNever) {
+            if (kind(v) != Kind::output) free(v);
+          } else if (treated(v) == Treatment::swap) {
+            step(MemoryStep::Kind::d2h, v);
+            leaving_.push_back(v);
+          } else if (treated(v) != Treatment::retain) {
+            free(v);
+          }
+        } else if (i == u.last_backward || u.last_backward == kNever) {
+          if (kind(v) != Kind::output || u.wraps) free(v);
+        }
+      }
+  }
+
+  void emit() {
+    plan_ = {};
+    for (int v = 0; v < std::ssize(uses_); ++v)
+      if (uses(v).wraps) {
+        if (treated(v) == Treatment::retain) plan_.resident_at_start.push_back(v);
+        if (treated(v) == Treatment::swap) plan_.host_at_start.push_back(v);
+      }
+    machine_.emplace(p_, plan_.resident_at_start, plan_.host_at_start);
+    leaving_.clear();
+    begins_.assign(list_.size(), 0);
+    full_.assign(list_.size(), 0);
+    std::vector<std::vector<int>> fetched(list_.size());
+    for (int v = 0; v < std::ssize(uses_); ++v)
+      if (prompts_[static_cast<std::size_t>(v)] != kNever)
+        fetched[static_cast<std::size_t>(prompts_[static_cast<std::size_t>(v)])].push_back(v);
+    for (int i = 0; i < std::ssize(list_); ++i) {
+      const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
+      highest_ = 0;
+      begins_[static_cast<std::size_t>(i)] = machine_->clock_ms();
+      release_copied(0);
+      std::ranges::stable_sort(fetched[static_cast<std::size_t>(i)], {}, [&](int v) { return deadline(v); });
+      for (const int v : fetched[static_cast<std::size_t>(i)])
+        if (!machine_->is_resident(v) || leaves(v)) begin_fetch(v);
+      recompute_at(i);
+      prepare(n, i);
+      compute(MemoryStep::Kind::run, list_[static_cast<std::size_t>(i)]);
+      release_after(n, i);
+      full_[static_cast<std::size_t>(i)] = highest_;
+    }
+    while (!leaving_.empty()) release_source(leaving_.front());
+    cost_ = machine_->finish();
+  }
+
+  const MemoryProblem& p_;
+  const MemoryDecisions& d_;
+  std::int64_t limit_;
+  std::vector<Place> list_;
+  std::vector<Uses> uses_;
+  bool keeps_inputs_ = false;
+  std::vector<int> kept_;                     // computed again at an earlier place, and kept
+  std::vector<std::vector<Place>> closures_;  // per place: the nodes that are repeated before it
+  std::vector<int> deadlines_, prompts_;      // per value: places
+  std::vector<double> begins_;                // per place: when it begins
+  std::vector<std::int64_t> full_;            // per place: the most bytes there
+  std::int64_t highest_ = 0;
+  std::deque<int> leaving_;  // under copy to the host, to be freed then
+  std::optional<MemoryMachine> machine_;
+  MemoryPlan plan_;
+  MemoryCost cost_;
+};
+
+}  // namespace
+
+MemoryDecisions retain_all(const MemoryProblem& problem) {
+  return {std::vector(problem.values.size(), Treatment::retain)};
+}
+
+std::vector<int> candidates_of(const MemoryProblem& problem) {
+  std::vector<int> found;
+  for (const MemoryGraph& graph : problem.graphs) {
+    std::vector<bool> read(problem.values.size());
+    for (const MemoryNode& n : graph.nodes)
+      if (n.phase != Phase::forward)
+        for (const int v : n.inputs) read[static_cast<std::size_t>(v)] = true;
+    for (const MemoryNode& n : graph.nodes)
+      if (n.phase == Phase::forward)
+        for (const int v : n.outputs)
+          if (read[static_cast<std::size_t>(v)] &&
+              problem.values[static_cast<std::size_t>(v)].kind == Kind::intermediate)
+            found.push_back(v);
+  }
+  return found;
+}
+
+std::optional<CostedPlan> plan_of(const MemoryProblem& problem, const MemoryDecisions& decisions,
+                                  std::int64_t limit) {
+  return Planner(problem, decisions, limit).plan();
+}
+
+}  // namespace tandem::engine

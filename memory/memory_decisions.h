@@ -1,0 +1,44 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include <tandem/memory/memory_plan.h>
+
+namespace tandem::engine {
+
+/// What becomes of a value between its last reader of the forward pass and its first of the backward pass.
+enum class Treatment {
+  retain,     ///< it stays on the device
+  swap,       ///< it moves to the host, and back in time
+  recompute,  ///< it is freed, and computed again where it is read, and wherever another one needs it
+  recompute_and_keep,  ///< the same, and stays from the first time it is computed again
+};
+
+struct MemoryDecisions {
+  std::vector<Treatment> values;  ///< by place in MemoryProblem::values
+  /// Of a pair: how many nodes of the graph in forward run before each node of the graph in backward: first
+  /// of graph 1 beside graph 0's backward, then the other way round. The rest run after the last one.
+  std::vector<int> forward_before[2] = {};
+};
+
+/// Everything retained, and no forward node before the other graph's backward has ended.
+MemoryDecisions retain_all(const MemoryProblem& problem);
+
+/// Returns the values that a plan may treat, in the order of forward: intermediate ones that forward makes
+/// and backward reads.
+std::vector<int> candidates_of(const MemoryProblem& problem);
+
+/// A plan, and what it costs.
+struct CostedPlan {
+  MemoryPlan plan;
+  MemoryCost cost;
+};
+
+/// Turns decisions into a list of instructions. Values are freed at their last use. A swapped value leaves
+/// after its last forward reader, and its memory is free where the copy has ended, or earlier, after a wait,
+/// where the limit needs it. It comes back as late as still avoids a stall, as far as the limit allows. The
+/// plan can exceed the limit all the same. Returns nothing if a value cannot be computed again.
+std::optional<CostedPlan> plan_of(const MemoryProblem& problem, const MemoryDecisions& decisions,
+                                  std::int64_t limit);
+
+}  // namespace tandem::engine

@@ -1,0 +1,351 @@
+#include <tandem/memory/memory_policies.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include <tandem/core/base/contains.h>
+#include <tandem/core/base/named.h>
+
+namespace tandem::engine {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// How much a plan is over a limit, and its time. Smaller is better.
+using Rank = std::pair<std::int64_t, double>;
+Rank rank_of(const CostedPlan& plan, std::int64_t limit) {
+  return {std::max<std::int64_t>(0, plan.cost.peak_bytes - limit), plan.cost.time_ms};
+}
+
+MemoryDecisions none(const MemoryProblem& problem, std::int64_t) { return retain_all(problem); }
+
+MemoryDecisions vdnn(const MemoryProblem& problem, std::int64_t) {
+  MemoryDecisions d = retain_all(problem);
+  for (const int v : candidates_of(problem)) d.values[static_cast<std::size_t>(v)] = Treatment::swap;
+  return d;
+}
+
+// Chen et al.: of n values, every √n-th stays; the others of a segment are computed again together.
+MemoryDecisions checkpoint(const MemoryProblem& problem, std::int64_t limit) {
+  MemoryDecisions d = retain_all(problem);
+  const std::vector<int> candidates = candidates_of(problem);
+  const auto segment = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(candidates.size()))));
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if ((i + 1) % segment == 0) continue;
+    Treatment& t = d.values[static_cast<std::size_t>(candidates[i])];
+    t = Treatment::recompute_and_keep;
+    if (!plan_of(problem, d, limit)) t = Treatment::retain;  // a node of it cannot be repeated
+  }
+  return d;
+}
+
+// Where values are made and read, and how long they rest between forward and backward.
+class Lifetimes {
+ public:
+  explicit Lifetimes(const MemoryProblem& p) : p_(p), producer_(p.values.size()), rest_ms_(p.values.size()) {
+    for (std::size_t g = 0; g < p.graphs.size(); ++g) {
+      std::vector<double> last(p.values.size(), kNever);
+      double clock = 0;
+      for (std::size_t n = 0; n < p.graphs[g].nodes.size(); ++n) {
+        const MemoryNode& node = p.graphs[g].nodes[n];
+        const double begin = clock;
+        clock += node.run_ms;
+        for (const int v : node.outputs) {
+          producer_[static_cast<std::size_t>(v)] = {g, n, true};
+          if (node.phase == Phase::forward) last[static_cast<std::size_t>(v)] = clock;
+        }
+        for (const int v : node.inputs) {
+          double& of = last[static_cast<std::size_t>(v)];
+          if (node.phase == Phase::forward) {
+            of = clock;
+          } else if (of < kNever) {
+            rest_ms_[static_cast<std::size_t>(v)] = begin - of;
+            of = kNever;
+          }
+        }
+      }
+    }
+  }
+  /// From the last reader of forward to the first of backward.
+  double rest_ms(int v) const { return rest_ms_[static_cast<std::size_t>(v)]; }
+
+  /// The time of all nodes that make `v` again if the values with these treatments are there.
+  double recompute_ms(int v, const std::vector<Treatment>& treatments,
+                      std::vector<int>* needed = nullptr) const {
+    std::vector<bool> seen(p_.values.size());
+    double ms = 0;
+    add(v, treatments, seen, ms, needed, true);
+    return ms;
+  }
+
+ private:
+  struct Producer {
+    std::size_t graph, node;
+    bool exists;
+  };
+  void add(int v, const std::vector<Treatment>& t, std::vector<bool>& seen, double& ms,
+           std::vector<int>* needed, bool first) const {
+    const Producer& p = producer_[static_cast<std::size_t>(v)];
+    if (!p.exists || seen[static_cast<std::size_t>(v)]) return;
+    const Treatment treatment = t[static_cast<std::size_t>(v)];
+    const bool there = rest_ms(v) > 0 && (treatment == Treatment::retain || treatment == Treatment::swap);
+    if (there && !first) return;
+    const MemoryNode& node = p_.graphs[p.graph].nodes[p.node];
+    for (const int out : node.outputs) seen[static_cast<std::size_t>(out)] = true;
+    if (needed && !first) needed->push_back(v);
+    ms += node.run_ms;
+    for (const int in : node.inputs) add(in, t, seen, ms, needed, false);
+  }
+
+  const MemoryProblem& p_;
+  std::vector<Producer> producer_;
+  std::vector<double> rest_ms_;
+};
+
+// The paper's greedy scheduler (algorithms B to F, as docs/memory.md settles them): swaps or recomputes one
+// value after the other, whichever costs less time, until the plan is within the limit.
+class Greedy {
+ public:
+  struct Options {
+    bool free_time;    ///< ranks swaps by the time that their copies leave (Capuchin), not by all of it
+    bool multiplexes;  ///< moves the other graph's forward nodes beside copies
+  };
+  Greedy(const MemoryProblem& problem, std::int64_t limit, Options options)
+      : p_(problem),
+        limit_(limit),
+        options_(options),
+        lifetimes_(problem),
+        d_(retain_all(problem)),
+        now_(*plan_of(problem, d_, limit)),
+        left_(candidates_of(problem)) {
+    if (!options.multiplexes || !problem.is_pair()) return;
+    for (int half = 0; half < 2; ++half)
+      d_.forward_before[half].assign(problem.graphs[static_cast<std::size_t>(half)].nodes.size(), 0);
+  }
+
+  void run() {
+    while (now_.cost.peak_bytes > limit_ && !left_.empty()) take_one();
+  }
+  const MemoryDecisions& decisions() const { return d_; }
+
+ private:
+  struct Try {
+    int value;
+    MemoryDecisions decisions;
+    std::optional<CostedPlan> plan;
+  };
+  Treatment& treatment(MemoryDecisions& d, int v) const { return d.values[static_cast<std::size_t>(v)]; }
+
+  void take_one() {
+    const int s = *std::ranges::max_element(left_, {}, [&](int v) {
+      return lifetimes_.rest_ms(v) - (options_.free_time ? 2 * p_.copy_ms(v) : 0);
+    });
+    const int r = *std::ranges::max_element(left_, {}, [&](int v) { return recompute_ratio(v); });
+    Try swapped = try_swap(s), recomputed{r, d_, {}};
+    treatment(recomputed.decisions, r) = Treatment::recompute;
+    recomputed.plan = plan_of(p_, recomputed.decisions, limit_);
+    const bool swaps = !recomputed.plan || swapped.plan->cost.time_ms <= recomputed.plan->cost.time_ms;
+    Try& chosen = swaps ? swapped : recomputed;
+    d_ = std::move(chosen.decisions);
+    now_ = std::move(*chosen.plan);
+    std::erase(left_, chosen.value);
+  }
+
+  double recompute_ratio(int v) const {
+    int count = 1;
+    for (const int other : recomputed_values()) {
+      std::vector<int> needed;
+      lifetimes_.recompute_ms(other, d_.values, &needed);
+      if (contains(needed, v)) ++count;
+    }
+    const double ms = count * lifetimes_.recompute_ms(v, d_.values);
+    return static_cast<double>(p_.values[static_cast<std::size_t>(v)].bytes) / std::max(ms, 1e-12);
+  }
+  std::vector<int> recomputed_values() const {
+    std::vector<int> found;
+    for (int v = 0; v < std::ssize(d_.values); ++v)
+      if (d_.values[static_cast<std::size_t>(v)] == Treatment::recompute) found.push_back(v);
+    return found;
+  }
+
+  Try try_swap(int v) const {
+    Try t{v, d_, {}};
+    treatment(t.decisions, v) = Treatment::swap;
+    t.plan = plan_of(p_, t.decisions, limit_);
+    if (!options_.multiplexes || !p_.is_pair()) return t;
+    const auto [half, reader] = first_reader(v);
+    auto& before = t.decisions.forward_before[half];
+    const int forward = forward_nodes(1 - half);
+    while (t.plan->cost.stall_ms > now_.cost.stall_ms + 1e-9 && before[reader] < forward) {
+      const MemoryDecisions saved = t.decisions;
+      for (std::size_t b = reader; b < before.size(); ++b) before[b] = std::min(before[b] + 1, forward);
+      auto plan = plan_of(p_, t.decisions, limit_);
+      if (plan->cost.peak_bytes > std::max(limit_, t.plan->cost.peak_bytes) ||
+          plan->cost.time_ms > t.plan->cost.time_ms) {
+        t.decisions = saved;
+        break;
+      }
+      t.plan = std::move(plan);
+    }
+    return t;
+  }
+  int forward_nodes(int g) const {
+    return static_cast<int>(
+        std::ranges::count(p_.graphs[static_cast<std::size_t>(g)].nodes, Phase::forward, &MemoryNode::phase));
+  }
+  // The graph of a value, and its first reader among the nodes of backward and update.
+  std::pair<int, std::size_t> first_reader(int v) const {
+    for (int g = 0; g < std::ssize(p_.graphs); ++g) {
+      const auto& nodes = p_.graphs[static_cast<std::size_t>(g)].nodes;
+      std::size_t b = 0;
+      for (const MemoryNode& n : nodes) {
+        if (n.phase == Phase::forward) continue;
+        if (contains(n.inputs, v)) return {g, b};
+        ++b;
+      }
+    }
+    return {0, 0};
+  }
+
+  const MemoryProblem& p_;
+  std::int64_t limit_;
+  Options options_;
+  Lifetimes lifetimes_;
+  MemoryDecisions d_;
+  CostedPlan now_;
+  std::vector<int> left_;  // neither swapped nor recomputed yet
+};
+
+MemoryDecisions greedy(const MemoryProblem& problem, std::int64_t limit, Greedy::Options options) {
+  Greedy greedy(problem, limit, options);
+  greedy.run();
+  return greedy.decisions();
+}
+MemoryDecisions capuchin(const MemoryProblem& problem, std::int64_t limit) {
+  return greedy(problem, limit, {.free_time = true, .multiplexes = false});
+}
+MemoryDecisions mu_two(const MemoryProblem& problem, std::int64_t limit) {
+  return greedy(problem, limit, {.free_time = false, .multiplexes = true});
+}
+
+// Starts from the best decisions of the other policies, and changes them, one or two at a time, as long as
+// the plan gets better.
+class LocalSearch {
+ public:
+  LocalSearch(const MemoryProblem& problem, std::int64_t limit)
+      : p_(problem), limit_(limit), candidates_(candidates_of(problem)) {
+    std::size_t nodes = 0;
+    for (const MemoryGraph& graph : problem.graphs) nodes += graph.nodes.size();
+    left_ = std::min<std::size_t>(kMostPlans, kNodesPlanned / nodes);
+    for (const auto policy : {mu_two, capuchin, checkpoint, vdnn}) try_plan(policy(problem, limit));
+    for (int half = 0; half < 2 && problem.is_pair(); ++half)
+      best_.forward_before[half].resize(problem.graphs[static_cast<std::size_t>(half)].nodes.size());
+  }
+
+  MemoryDecisions run() {
+    if (candidates_.empty()) return best_;
+    while (left_ > 0 && change_each()) {
+    }
+    while (left_ > 0) change_two();
+    return best_;
+  }
+
+ private:
+  static constexpr std::size_t kMostPlans = 20'000, kNodesPlanned = 1'500'000;  // in about half a second
+
+  bool try_plan(const MemoryDecisions& d) {
+    if (left_ == 0) return false;
+    --left_;
+    const auto plan = plan_of(p_, d, limit_);
+    if (!plan || rank_of(*plan, limit_) >= rank_) return false;
+    best_ = d;
+    rank_ = rank_of(*plan, limit_);
+    return true;
+  }
+  std::size_t draw(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(rng_); }
+
+  bool change_each() {
+    bool improved = false;
+    for (const int v : candidates_)
+      for (const Treatment t :
+           {Treatment::retain, Treatment::swap, Treatment::recompute, Treatment::recompute_and_keep}) {
+        MemoryDecisions d = best_;
+        if (std::exchange(d.values[static_cast<std::size_t>(v)], t) != t) improved = try_plan(d) || improved;
+      }
+    return improved;
+  }
+  void change_two() {
+    MemoryDecisions d = best_;
+    if (p_.is_pair() && draw(3) == 0)
+      move_forward_nodes(d.forward_before[draw(2)]);
+    else
+      for (int i = 0; i < 2; ++i)
+        d.values[static_cast<std::size_t>(candidates_[draw(candidates_.size())])] =
+            static_cast<Treatment>(draw(4));
+    try_plan(d);
+  }
+  void move_forward_nodes(std::vector<int>& before) {
+    const int change = draw(2) == 0 ? 1 : -1;
+    for (std::size_t b = draw(before.size()); b < before.size(); ++b)
+      before[b] = std::max(0, before[b] + change);
+    for (std::size_t b = 1; b < before.size(); ++b) before[b] = std::max(before[b], before[b - 1]);
+  }
+
+  const MemoryProblem& p_;
+  std::int64_t limit_;
+  std::vector<int> candidates_;
+  std::size_t left_;  // plans to try
+  MemoryDecisions best_;
+  Rank rank_{std::numeric_limits<std::int64_t>::max(), kNever};
+  std::mt19937_64 rng_{1};
+};
+MemoryDecisions mu_two_plus(const MemoryProblem& problem, std::int64_t limit) {
+  return LocalSearch(problem, limit).run();
+}
+
+template <MemoryDecisions (*decide)(const MemoryProblem&, std::int64_t)>
+CostedPlan plan_by(const MemoryProblem& problem, std::int64_t limit) {
+  return *plan_of(problem, decide(problem, limit), limit);
+}
+
+}  // namespace
+
+const std::vector<MemoryPolicy>& memory_policies() {
+  static const std::vector<MemoryPolicy> table{
+      {"none", "keeps everything on the device", plan_by<none>},
+      {"vdnn", "swaps every activation", plan_by<vdnn>},
+      {"checkpoint", "keeps every sqrt(n)-th activation, and recomputes the others (Chen et al.)",
+       plan_by<checkpoint>},
+      {"capuchin", "swaps or recomputes, one graph's copies beside its own work alone", plan_by<capuchin>},
+      {"mu-two", "the paper's greedy scheduler: copies also beside the other graph's forward",
+       plan_by<mu_two>},
+      {"mu-two+", "mu-two, then a local search", plan_by<mu_two_plus>},
+  };
+  return table;
+}
+
+const MemoryPolicy& memory_policy(std::string_view name) {
+  return row_named(name, memory_policies(), "memory policy");
+}
+
+MemoryResult plan_memory(const MemoryProblem& problem, std::int64_t limit, const MemoryPolicy& policy) {
+  MemoryResult result{policy.make(problem, limit), false, {}};
+  result.feasible = result.best.cost.peak_bytes <= limit;
+  if (result.feasible) return result;
+  // A plan for a larger limit can have a larger peak.
+  const auto peak_at = [&](std::int64_t bytes) { return policy.make(problem, bytes).cost.peak_bytes; };
+  std::int64_t least = limit, most = result.best.cost.peak_bytes;
+  for (std::int64_t peak = peak_at(most); peak > most; peak = peak_at(most))
+    least = std::exchange(most, peak);
+  for (int i = 0; i < 20 && least + 1 < most; ++i) {
+    const std::int64_t middle = least + (most - least) / 2;
+    (peak_at(middle) <= middle ? most : least) = middle;
+  }
+  result.minimum_bytes = most;
+  return result;
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,32 @@
+#pragma once
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <tandem/memory/memory_decisions.h>
+
+namespace tandem::engine {
+
+/// A way to plan memory, by name. `make` returns the plan for a limit in bytes: one whose peak is at most the
+/// limit, or else the one with the smallest peak that the policy finds.
+struct MemoryPolicy {
+  std::string_view name;
+  std::string_view help;
+  CostedPlan (*make)(const MemoryProblem& problem, std::int64_t limit);
+};
+
+/// All policies, in the order of the documentation (docs/memory.md).
+const std::vector<MemoryPolicy>& memory_policies();
+/// Throws Error that lists the names if there is none of this name.
+const MemoryPolicy& memory_policy(std::string_view name);
+
+/// What a policy makes of a problem.
+struct MemoryResult {
+  CostedPlan best;
+  bool feasible;
+  /// If infeasible: the smallest limit found for which the policy has a plan.
+  std::optional<std::int64_t> minimum_bytes;
+};
+MemoryResult plan_memory(const MemoryProblem& problem, std::int64_t limit, const MemoryPolicy& policy);
+
+}  // namespace tandem::engine

@@ -1,0 +1,132 @@
+#include <tandem/memory/memory_problem.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
+
+namespace tandem::engine {
+namespace {
+
+constexpr double kMostMs = 1e10;
+constexpr std::int64_t kMostBytes = 1'000'000'000'000;
+constexpr std::size_t kMostNodes = 100'000;
+const std::vector<std::string> kKinds{"parameter", "gradient", "input", "intermediate", "output"};
+const std::vector<std::string> kPhases{"forward", "backward", "update"};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& file) : what_(fmt::format("problem '{}'", file)) {
+    const JsonInput j = JsonInput::parse(what_, read_text("problem", file));
+    j.require_keys({"graphs", "values", "link", "static_bytes"});
+    for (const JsonInput& value : j["values"].required().items()) add_value(value);
+    for (const JsonInput& graph : j["graphs"].required().items()) add_graph(graph);
+    if (problem_.graphs.empty() || problem_.graphs.size() > 2)
+      refuse("\"graphs\" has {}; there must be one or two", problem_.graphs.size());
+    const JsonInput link = j["link"].required();
+    link.require_keys({"bytes_per_ms", "duplex"});
+    problem_.link = {link["bytes_per_ms"].required().number(0, 1e-6, 1e15), link["duplex"].flag(true)};
+    problem_.static_bytes = j["static_bytes"].required().integer<std::int64_t>(0, 0, kMostBytes);
+    check_values();
+  }
+  MemoryProblem take() { return std::move(problem_); }
+
+ private:
+  template <class... Args> [[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) const {
+    throw Error(fmt::format("{}: {}", what_, fmt::format(text, std::forward<Args>(args)...)));
+  }
+
+  void add_value(const JsonInput& j) {
+    j.require_keys({"id", "bytes", "kind"});
+    const MemoryValue value{j["id"].required().integer<std::int64_t>(0),
+                            j["bytes"].required().integer<std::int64_t>(0, 0, kMostBytes),
+                            static_cast<MemoryValue::Kind>(j["kind"].required().one_of(kKinds))};
+    if (!places_.emplace(value.id, static_cast<int>(problem_.values.size())).second)
+      refuse("\"values\" has the id {} twice", value.id);
+    problem_.values.push_back(value);
+  }
+
+  std::vector<int> places_of(const JsonInput& ids, const std::string& node) const {
+    std::vector<int> places;
+    for (const JsonInput& id : ids.required().items()) {
+      const auto found = places_.find(id.integer<std::int64_t>(0));
+      if (found == places_.end())
+        refuse("node '{}' names the value {}, which \"values\" has not", node, id.integer<std::int64_t>(0));
+      places.push_back(found->second);
+    }
+    return places;
+  }
+
+  void add_graph(const JsonInput& j) {
+    j.require_keys({"name", "nodes"});
+    MemoryGraph graph{j["name"].required().text(), {}};
+    for (const JsonInput& node : j["nodes"].required().items()) {
+      node.require_keys({"name", "phase", "run_ms", "workspace_bytes", "inputs", "outputs"});
+      const std::string name = node["name"].required().text();
+      graph.nodes.push_back({name, static_cast<Phase>(node["phase"].required().one_of(kPhases)),
+                             node["run_ms"].required().number(0, 0, kMostMs),
+                             node["workspace_bytes"].integer<std::int64_t>(0, 0, kMostBytes),
+                             places_of(node["inputs"], name), places_of(node["outputs"], name)});
+    }
+    if (graph.nodes.empty() || graph.nodes.size() > kMostNodes)
+      refuse("graph '{}' has {} nodes; there must be 1 to {}", graph.name, graph.nodes.size(), kMostNodes);
+    problem_.graphs.push_back(std::move(graph));
+  }
+
+  // Every value is made once, before it is read, and belongs to one graph; parameters and inputs are never
+  // made. Phases follow each other.
+  void check_values() const {
+    enum { kUnknown = -1 };
+    std::vector<int> graph_of(problem_.values.size(), kUnknown);
+    std::vector<bool> made(problem_.values.size());
+    const auto is_given = [&](int v) {
+      const auto kind = problem_.values[static_cast<std::size_t>(v)].kind;
+      return kind == MemoryValue::Kind::parameter || kind == MemoryValue::Kind::input;
+    };
+    for (int g = 0; g < std::ssize(problem_.graphs); ++g) {
+      const MemoryGraph& graph = problem_.graphs[static_cast<std::size_t>(g)];
+      Phase phase = Phase::forward;
+      const auto use = [&](int v, const MemoryNode& node) {
+        int& of = graph_of[static_cast<std::size_t>(v)];
+        if (of != kUnknown && of != g)
+          refuse("value {} is of graph '{}', and node '{}' of graph '{}' uses it", id(v),
+                 problem_.graphs[static_cast<std::size_t>(of)].name, node.name, graph.name);
+        of = g;
+      };
+      for (const MemoryNode& node : graph.nodes) {
+        if (node.phase < phase)
+          refuse("node '{}' of graph '{}' comes after nodes of a later phase", node.name, graph.name);
+        phase = node.phase;
+        for (const int v : node.inputs) {
+          use(v, node);
+          if (!is_given(v) && !made[static_cast<std::size_t>(v)])
+            refuse("node '{}' reads value {} before a node makes it", node.name, id(v));
+        }
+        for (const int v : node.outputs) {
+          use(v, node);
+          if (is_given(v)) refuse("node '{}' makes value {}, a parameter or input", node.name, id(v));
+          if (made[static_cast<std::size_t>(v)])
+            refuse("two nodes make value {}, or one makes it twice", id(v));
+          made[static_cast<std::size_t>(v)] = true;
+        }
+      }
+    }
+    for (int v = 0; v < std::ssize(made); ++v)
+      if (!is_given(v) && !made[static_cast<std::size_t>(v)]) refuse("no node makes value {}", id(v));
+  }
+  std::int64_t id(int v) const { return problem_.values[static_cast<std::size_t>(v)].id; }
+
+  std::string what_;
+  MemoryProblem problem_{};
+  std::map<std::int64_t, int> places_;  // by id
+};
+
+}  // namespace
+
+MemoryProblem read_memory_problem(const std::string& file) { return Reader(file).take(); }
+
+}  // namespace tandem::engine

@@ -1,0 +1,64 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph/tag.h>
+
+namespace tandem::engine {
+
+/// A value of a MemoryProblem. Only `intermediate` ones may be copied to the host, and computed again.
+struct MemoryValue {
+  enum class Kind {
+    parameter,     ///< counted in `static_bytes`, and always there
+    gradient,      ///< of weights
+    input,         ///< there at the start
+    intermediate,  ///< of forward or backward
+    output,        ///< there at the end
+  };
+  std::int64_t id;  ///< unique in the problem
+  std::int64_t bytes;
+  Kind kind;
+};
+
+/// A computation. Its workspace counts while it runs.
+struct MemoryNode {
+  std::string name;
+  Phase phase;
+  double run_ms;
+  std::int64_t workspace_bytes;
+  std::vector<int> inputs, outputs;  ///< places in MemoryProblem::values
+};
+
+struct MemoryGraph {
+  std::string name;
+  std::vector<MemoryNode> nodes;  ///< in list order: forward, backward, update
+};
+
+/// The link between the device and the host.
+struct CopyLink {
+  double bytes_per_ms;
+  bool duplex = true;  ///< copies to the host and from it do not share it
+};
+
+/// What a memory plan plans: one training step of one graph; or one period of a pair of graphs that take
+/// turns, in which graph 0 computes backward and update and then its next forward, and graph 1 forward,
+/// backward and update.
+struct MemoryProblem {
+  std::vector<MemoryGraph> graphs;  ///< one or two
+  std::vector<MemoryValue> values;  ///< of all graphs
+  CopyLink link;
+  std::int64_t static_bytes;  ///< of what is always there: parameters, states of optimizers
+
+  bool is_pair() const { return graphs.size() == 2; }
+  double copy_ms(int value) const {
+    return static_cast<double>(values[static_cast<std::size_t>(value)].bytes) / link.bytes_per_ms;
+  }
+};
+
+/// Reads a problem from a JSON file (docs/memory.md). Throws Error naming the file, and saying where it is
+/// malformed: unknown or missing keys, numbers out of range, ids that are unknown or doubled, values that two
+/// nodes make or that are read before they are made, phases out of order.
+MemoryProblem read_memory_problem(const std::string& file);
+
+}  // namespace tandem::engine

@@ -1,0 +1,210 @@
+// Plans of memory: instruction lists that an independent interpreter replays.
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include <tandem/memory/memory_machine.h>
+#include <tandem/memory/memory_policies.h>
+
+#include "expect_error.h"
+#include "seed.h"
+
+namespace tandem::testing {
+using namespace engine;
+namespace {
+
+using Kind = MemoryValue::Kind;
+using Step = MemoryStep::Kind;
+
+// A chain of layers with shortcuts: each backward node reads what its layer and the one before made.
+void add_graph(MemoryProblem& p, int layers, std::mt19937_64& rng) {
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
+  const auto value = [&](Kind kind, std::int64_t bytes) {
+    p.values.push_back({static_cast<std::int64_t>(100 + p.values.size()), bytes, kind});
+    return static_cast<int>(p.values.size()) - 1;
+  };
+  MemoryGraph g{"g" + std::to_string(p.graphs.size()), {}};
+  const int input = value(Kind::input, draw(1, 20));
+  std::vector<int> made{input}, weights;
+  for (int i = 0; i < layers; ++i) {
+    weights.push_back(value(Kind::parameter, 10));
+    std::vector<int> in{made.back(), weights.back()};
+    if (made.size() > 2 && draw(0, 3) == 0)
+      in.push_back(made[static_cast<std::size_t>(draw(1, static_cast<int>(made.size()) - 2))]);
+    const int out = value(Kind::intermediate, draw(5, 100));
+    std::vector<int> outs{out};
+    if (draw(0, 4) == 0) outs.push_back(value(Kind::intermediate, draw(1, 10)));  // never read
+    g.nodes.push_back(
+        {"F" + std::to_string(i), Phase::forward, 0.1 * draw(1, 50), draw(0, 3) * 10, in, outs});
+    made.push_back(out);
+  }
+  const int loss = value(Kind::output, 4);
+  g.nodes.push_back({"loss", Phase::forward, 0.1, 0, {made.back()}, {loss}});
+  int grad = value(Kind::intermediate, draw(5, 100));
+  g.nodes.push_back({"dloss", Phase::backward, 0.1, 0, {made.back()}, {grad}});
+  std::vector<int> grads;
+  for (int i = layers - 1; i >= 0; --i) {
+    const int before = value(Kind::intermediate, draw(5, 100)), of_weight = value(Kind::gradient, 10);
+    g.nodes.push_back({"B" + std::to_string(i),
+                       Phase::backward,
+                       0.1 * draw(1, 90),
+                       draw(0, 3) * 10,
+                       {grad, made[static_cast<std::size_t>(i)], made[static_cast<std::size_t>(i) + 1],
+                        weights[static_cast<std::size_t>(i)]},
+                       {before, of_weight}});
+    grads.push_back(of_weight);
+    grad = before;
+  }
+  g.nodes.push_back({"update", Phase::update, 0.2, 0, grads, {}});
+  p.graphs.push_back(std::move(g));
+}
+
+MemoryProblem drawn_problem(std::mt19937_64& rng, int graphs, int layers) {
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
+  MemoryProblem p{
+      .graphs = {}, .values = {}, .link = {0.5 * draw(5, 80), draw(0, 2) > 0}, .static_bytes = draw(0, 50)};
+  for (int g = 0; g < graphs; ++g) add_graph(p, layers, rng);
+  return p;
+}
+
+// What the format says, in as few lines as possible.
+MemoryCost interpreted(const MemoryProblem& p, const MemoryPlan& plan) {
+  std::set<int> there(plan.resident_at_start.begin(), plan.resident_at_start.end()), bad, moving,
+      host(plan.host_at_start.begin(), plan.host_at_start.end());
+  std::map<int, double> end;
+  std::int64_t live = p.static_bytes;
+  for (int v = 0; v < std::ssize(p.values); ++v)
+    if (p.values[static_cast<std::size_t>(v)].kind == Kind::input) there.insert(v);
+  for (const int v : there) live += p.values[static_cast<std::size_t>(v)].bytes;
+  MemoryCost cost{.peak_bytes = live};
+  double clock = 0, channel[2] = {};
+  for (const MemoryStep& s : plan.steps) {
+    const auto bytes = s.value >= 0 ? p.values[static_cast<std::size_t>(s.value)].bytes : 0;
+    const auto require = [&](bool ok) {
+      if (!ok) throw Error(fmt::format("bad step {}", name_of(s.kind)));
+    };
+    if (s.kind == Step::alloc) require(there.insert(s.value).second), bad.insert(s.value), live += bytes;
+    if (s.kind == Step::free) require(there.erase(s.value) && !moving.contains(s.value)), live -= bytes;
+    if (s.kind == Step::d2h || s.kind == Step::h2d) {
+      double& c = channel[s.kind == Step::h2d && p.link.duplex];
+      require(there.contains(s.value) && moving.insert(s.value).second);
+      require(s.kind == Step::d2h ? !bad.contains(s.value) : host.contains(s.value));
+      end[s.value] = c = std::max(c, clock) + static_cast<double>(bytes) / p.link.bytes_per_ms;
+      s.kind == Step::d2h ? (void)host.insert(s.value) : (void)bad.erase(s.value);
+    }
+    if (s.kind == Step::wait) {
+      cost.stall_ms += std::max(0.0, end.at(s.value) - clock);
+      clock = std::max(clock, end.at(s.value));
+      moving.erase(s.value);
+    }
+    cost.peak_bytes = std::max(cost.peak_bytes, live);
+    if (s.node < 0) continue;
+    const MemoryNode& n = p.graphs[static_cast<std::size_t>(s.graph)].nodes[static_cast<std::size_t>(s.node)];
+    for (const int v : n.inputs)
+      require(p.values[static_cast<std::size_t>(v)].kind == Kind::parameter ||
+              (there.contains(v) && !bad.contains(v) && !moving.contains(v)));
+    for (const int v : n.outputs) {
+      require(there.contains(v) && !moving.contains(v));
+      bad.erase(v);
+      if (s.kind == Step::run) host.erase(v);
+    }
+    cost.peak_bytes = std::max(cost.peak_bytes, live + n.workspace_bytes);
+    clock += n.run_ms;
+    if (s.kind == Step::recompute) cost.recompute_ms += n.run_ms;
+  }
+  cost.time_ms = clock;
+  return cost;
+}
+
+void expect_replays(const MemoryProblem& p, const CostedPlan& plan) {
+  const MemoryCost cost = replay(p, plan.plan), other = interpreted(p, plan.plan);
+  EXPECT_EQ(plan.cost.peak_bytes, cost.peak_bytes);
+  EXPECT_EQ(plan.cost.peak_bytes, other.peak_bytes);
+  EXPECT_DOUBLE_EQ(plan.cost.time_ms, cost.time_ms);
+  EXPECT_DOUBLE_EQ(plan.cost.time_ms, other.time_ms);
+  EXPECT_DOUBLE_EQ(plan.cost.stall_ms, other.stall_ms);
+  EXPECT_DOUBLE_EQ(plan.cost.recompute_ms, other.recompute_ms);
+}
+
+TEST(MemoryPlan, DrawnDecisionsGivePlansThatReplay) {
+  auto rng = generator("memory plans");
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
+  for (int i = 0; i < 600; ++i) {
+    SCOPED_TRACE(i);
+    const MemoryProblem p = drawn_problem(rng, 1 + i % 2, draw(1, 9));
+    MemoryDecisions d = retain_all(p);
+    for (Treatment& t : d.values) t = static_cast<Treatment>(draw(0, 3));
+    for (auto& before : d.forward_before) {
+      before.assign(20, 0);
+      for (std::size_t b = 1; b < before.size(); ++b) before[b] = before[b - 1] + draw(0, 1);
+    }
+    const auto plan = plan_of(p, d, draw(50, 800));
+    ASSERT_TRUE(plan);
+    expect_replays(p, *plan);
+  }
+}
+
+TEST(MemoryPlan, PoliciesKeepTheLimitOrSayWhatTheyNeed) {
+  auto rng = generator("memory policies");
+  for (int i = 0; i < 24; ++i) {
+    SCOPED_TRACE(i);
+    const MemoryProblem p = drawn_problem(rng, 1 + i % 2, 3 + i % 5);
+    const CostedPlan whole = memory_policy("none").make(p, 1'000'000);
+    EXPECT_EQ(0, whole.cost.stall_ms);
+    EXPECT_EQ(0, whole.cost.recompute_ms);
+    const std::int64_t limit = p.static_bytes + (whole.cost.peak_bytes - p.static_bytes) * 7 / 10;
+    std::map<std::string_view, MemoryResult> results;
+    for (const MemoryPolicy& policy : memory_policies()) {
+      SCOPED_TRACE(policy.name);
+      const MemoryResult r = plan_memory(p, limit, policy);
+      expect_replays(p, r.best);
+      EXPECT_EQ(r.feasible, r.best.cost.peak_bytes <= limit);
+      EXPECT_EQ(r.feasible, !r.minimum_bytes);
+      EXPECT_GE(r.best.cost.time_ms, whole.cost.time_ms - 1e-9);
+      if (r.minimum_bytes) {
+        EXPECT_GT(*r.minimum_bytes, limit);
+        EXPECT_LE(policy.make(p, *r.minimum_bytes).cost.peak_bytes, *r.minimum_bytes);
+      }
+      results.emplace(policy.name, r);
+    }
+    for (const auto& [name, r] : results)
+      if (r.feasible && name != "none") {
+        EXPECT_TRUE(results.at("mu-two+").feasible) << name;
+      }
+    if (results.at("mu-two").feasible) {
+      EXPECT_LE(results.at("mu-two+").best.cost.time_ms, results.at("mu-two").best.cost.time_ms);
+    }
+  }
+}
+
+TEST(MemoryPlan, WrongInstructionsAreNamed) {
+  auto rng = generator("wrong instructions");
+  const MemoryProblem p = drawn_problem(rng, 1, 3);
+  const MemoryPlan good = memory_policy("vdnn").make(p, 0).plan;
+  const auto first = [&](Step kind) {
+    return std::ranges::find(good.steps, kind, &MemoryStep::kind) - good.steps.begin();
+  };
+  const auto without = [&](std::ptrdiff_t at) {
+    MemoryPlan plan = good;
+    plan.steps.erase(plan.steps.begin() + at);
+    return plan;
+  };
+  expect_error([&] { replay(p, without(first(Step::alloc))); }, {"run 'F0'", "has no memory"});
+  expect_error([&] { replay(p, without(first(Step::d2h))); }, {"wait", "never copied"});
+  expect_error([&] { replay(p, without(first(Step::wait))); }, {"free", "under copy"});
+  expect_error([&] { replay(p, without(first(Step::h2d))); }, {"undefined"});
+  MemoryPlan twice = good;
+  twice.steps.insert(twice.steps.begin() + first(Step::run),
+                     twice.steps[static_cast<std::size_t>(first(Step::run))]);
+  expect_error([&] { replay(p, twice); }, {"run 'F0'", "the next node of its graph is 'F1'"});
+  MemoryPlan shorter = good;
+  while (shorter.steps.back().kind != Step::run) shorter.steps.pop_back();
+  shorter.steps.pop_back();
+  expect_error([&] { replay(p, shorter); }, {"node 'update' of graph 'g0' has not run"});
+}
+
+}  // namespace
+}  // namespace tandem::testing
