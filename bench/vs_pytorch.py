@@ -93,13 +93,14 @@ class Variant:
         return (alive + most) / 1e6
 
 
-def ours(network, arguments):
+def ours(network, purpose, arguments):
+    """Returns the milliseconds of a step, and the planned peak in MB, which is the same in each run."""
     command = [str(ROOT / "build/release/bin/bench_step"), network.removesuffix(IMAGENET), "-b", str(samples_of(network, arguments)), "--threads",
                str(arguments.threads), "--steps", str(arguments.steps)] + (["--bf16"] if arguments.bf16 else [])
     if network in WITHOUT_MOMENTUM:
         command += ["--momentum", "0"]
-    if network not in NETWORKS:
-        command += ["--for", original_of(network, 2).purpose]
+    if purpose:
+        command += ["--for", purpose]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     fields = next(line.split() for line in out.splitlines() if line.startswith(command[1] + " "))
     return float(fields[1]), float(fields[-1])
@@ -107,7 +108,10 @@ def ours(network, arguments):
 
 def compare(network, arguments):
     variants, samples = [], samples_of(network, arguments)
-    image = network not in ("mlp", "mlp-residual", "snn") and "images" in original_of(network, 2).batch
+    original = original_of(network, 2)
+    image = network not in ("mlp", "mlp-residual", "snn") and "images" in original.batch
+    purpose = original.purpose if network not in NETWORKS else ""
+    del original
     for channels_last in ((False, True) if image else (False,)):
         for compiled in ((False, True) if arguments.compile else (False,)):
             for fused in (False, True) if network in NETWORKS or network == "dlrm" else (True,):  # large: memory is scarce
@@ -120,7 +124,7 @@ def compare(network, arguments):
                     print(f"{network}: PyTorch cannot run{' compiled' * compiled}{' fused' * fused}: {str(e).splitlines()[0]}")
     mine, theirs = [], {v.name: [] for v in variants}
     for _ in range(arguments.pairs):
-        milliseconds, peak = ours(network, arguments)
+        milliseconds, peak = ours(network, purpose, arguments)
         mine.append(milliseconds)
         for variant in variants:
             theirs[variant.name].append(variant.milliseconds(arguments.steps))
@@ -137,7 +141,7 @@ def main():
     parser.add_argument("-b", "--batch-size", type=int, default=0, help="0: 128 for CIFAR, 16 for ImageNet, ...")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--steps", type=int, default=5, help="steps of each side in a pair")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, choices=range(1, 100), metavar="PAIRS")
     parser.add_argument("--bf16", action="store_true", help="mixed precision in both")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="eager variants only")
     arguments = parser.parse_args()

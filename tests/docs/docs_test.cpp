@@ -94,17 +94,26 @@ TEST_F(Docs, AllReducesOverlapAsDrawn) {
   EXPECT_EQ(without_newlines(e.out), without_newlines(example.substr(end + 1)));
 }
 
+// Runs the command of a block, "$ tandem …", and compares what it prints with the rest of the block.
+void expect_shown(const std::string& block) {
+  const std::size_t end = block.find('\n');
+  const Ended e = run("cd " TANDEM_SOURCE " && " TANDEM_BIN "/" + block.substr(2, end - 2));
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_NE(std::string::npos, without_newlines(e.out).find(without_newlines(block.substr(end + 1))))
+      << e.out << "is not\n"
+      << block;
+}
+
 TEST_F(Docs, PipelinesRunAsDrawn) {
   const auto drawings = blocks_with("docs/pipelines.md", "$ tandem ");
   EXPECT_EQ(15u, drawings.size());
-  for (const std::string& drawing : drawings) {
-    const std::size_t end = drawing.find('\n');
-    const Ended e = run("cd " TANDEM_SOURCE " && " TANDEM_BIN "/" + drawing.substr(2, end - 2));
-    EXPECT_EQ(0, e.status) << e.err;
-    EXPECT_NE(std::string::npos, without_newlines(e.out).find(without_newlines(drawing.substr(end + 1))))
-        << e.out << "is not\n"
-        << drawing;
-  }
+  for (const std::string& drawing : drawings) expect_shown(drawing);
+}
+
+TEST_F(Docs, MemoryPlansCostWhatIsShown) {
+  const auto tables = blocks_with("docs/memory.md", "$ tandem plan memory");
+  ASSERT_EQ(1u, tables.size());
+  expect_shown(tables[0]);
 }
 
 TEST_F(Docs, ReadmeShowsTheWholeTestedProgram) {
