@@ -9,6 +9,7 @@
 
 #include <tandem/ops/cpu/conv_dense.h>
 #include <tandem/ops/cpu/conv_grad_weight.h>
+#include <tandem/ops/cpu/conv_patches.h>
 #include <tandem/ops/cpu/conv_unfolded.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/onednn.h>
@@ -31,15 +32,6 @@ onednn::Operand weights(DType dtype, const Conv2dSize& s) {
   }
   return operand;
 }
-
-// All pixels of an image as the rows of a matrix, and the transposed of that.
-onednn::Operand pixels(const Conv2dSize& s, std::int64_t channels) {
-  return {DType::f32, {s.n * s.image.h * s.image.w, channels}, {channels, 1}};
-}
-onednn::Operand pixels_transposed(const Conv2dSize& s, std::int64_t channels) {
-  return {DType::f32, {channels, s.n * s.image.h * s.image.w}, {1, channels}};
-}
-onednn::Operand filters(const Conv2dSize& s) { return {DType::f32, {s.out, s.in}, {s.in, 1}}; }
 
 onednn::Operand vector(DType dtype, std::int64_t n) { return {dtype, {n}, {1}}; }
 
@@ -135,24 +127,28 @@ KernelPtr make_conv2d_cpu(const KernelSpec& spec) {
 }
 KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec) {
   const Operands o(spec);
+  const std::int64_t pixels = o.s.n * o.s.image.h * o.s.image.w;
   if (o.dense)
     if (KernelPtr kernel = make_dense_conv2d_grad_input(spec, o.s)) return kernel;
   if (KernelPtr kernel = make_unfolded_conv2d_grad_input(spec, o.s, o.team)) return kernel;
   if (o.per_pixel)
     if (onednn::PrimitivePtr product =
-            onednn::matmul(pixels(o.s, o.s.out), filters(o.s), nullptr, pixels(o.s, o.s.in), o.team))
+            onednn::matmul(row_major(DType::f32, pixels, o.s.out), row_major(DType::f32, o.s.out, o.s.in),
+                           nullptr, row_major(DType::f32, pixels, o.s.in), o.team))
       return finish(std::move(product), spec);
   return finish(onednn::convolution_grad_input(o.y, o.w, o.x, o.s.window, o.team), spec);
 }
 KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec) {
   const Operands o(spec);
+  const std::int64_t pixels = o.s.n * o.s.image.h * o.s.image.w;
   if (o.dense)
     if (KernelPtr kernel = make_dense_conv2d_grad_weight(spec, o.s)) return kernel;
   if (KernelPtr kernel = make_unfolded_conv2d_grad_weight(spec, o.s, o.team)) return kernel;
   const onednn::Operand* bias = spec.outputs.size() == 2 ? &o.bias : nullptr;
   if (o.per_pixel && !bias && weights_are_many(o.s))
-    if (onednn::PrimitivePtr product = onednn::matmul(pixels_transposed(o.s, o.s.out), pixels(o.s, o.s.in),
-                                                      nullptr, filters(o.s), o.team))
+    if (onednn::PrimitivePtr product =
+            onednn::matmul(transposed(DType::f32, pixels, o.s.out), row_major(DType::f32, pixels, o.s.in),
+                           nullptr, row_major(DType::f32, o.s.out, o.s.in), o.team))
       return std::make_unique<SwappedProduct>(std::move(product));
   if (KernelPtr kernel = make_patches_conv2d_grad_weight(spec, o.s, o.team)) return kernel;
   if (KernelPtr kernel = make_shared_conv2d_grad_weight(o.x, o.y, o.w, bias, o.s.window, o.team))

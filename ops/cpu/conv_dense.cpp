@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/core/base/memory.h>
+#include <tandem/ops/cpu/conv_patches.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/sum_rows.h>
@@ -90,14 +91,6 @@ class DenseMap {
   std::int64_t element_;           // bytes
   int threads_;
 };
-
-onednn::Operand row_major(DType dtype, std::int64_t rows, std::int64_t columns) {
-  return {dtype, {rows, columns}, {columns, 1}};
-}
-// A matrix that lies in memory as rows × columns, read as columns × rows.
-onednn::Operand transposed(DType dtype, std::int64_t rows, std::int64_t columns) {
-  return {dtype, {columns, rows}, {1, columns}};
-}
 
 // The workspace holds the map, then `extra` bytes, then the product's workspace.
 class DenseConv : public Kernel {

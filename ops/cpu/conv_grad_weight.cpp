@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,6 +14,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/team.h>
+#include <tandem/ops/cpu/conv_patches.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/sum_rows.h>
 
@@ -98,21 +98,14 @@ class SharedKernel final : public Kernel {
   std::int64_t share_, scratch_;  // bytes per thread
 };
 
-// The patch of an output pixel is a row of taps × channels: the pixels that its window reads; padding is 0.
 class PatchesKernel final : public Kernel {
  public:
   PatchesKernel(const Conv2dSize& s, int threads)
       : threads_(static_cast<int>(std::min<std::int64_t>(threads, s.n * s.output.h * s.output.w))),
-        image_(s.image.h * s.image.w * s.in),
-        outputs_(s.output.h * s.output.w),
-        taps_(s.window.kernel.h * s.window.kernel.w),
-        rows_(s.n * outputs_),
-        in_(s.in),
+        patches_(s),
+        rows_(s.n * patches_.outputs),
         out_(s.out),
-        block_(std::max<std::int64_t>(16, kPatchBytes / (columns() * std::int64_t{sizeof(float)}))) {
-    for (std::int64_t o = 0; o < outputs_; ++o)
-      for (std::int64_t t = 0; t < taps_; ++t) pixels_.push_back(s.pixel_under(o, t));
-  }
+        block_(std::max<std::int64_t>(16, kPatchBytes / (columns() * std::int64_t{sizeof(float)}))) {}
 
   // The shares of all threads but the first, which adds up its own in the result; then each thread's patches.
   std::int64_t workspace() const override {
@@ -143,7 +136,7 @@ class PatchesKernel final : public Kernel {
 
  private:
   static constexpr std::int64_t kPatchBytes = 1 << 20;
-  std::int64_t columns() const { return taps_ * in_; }
+  std::int64_t columns() const { return patches_.taps * patches_.in; }
   std::int64_t share_bytes() const { return align_up(out_ * columns() * std::int64_t{sizeof(float)}); }
   std::int64_t patch_bytes() const { return align_up(block_ * columns() * std::int64_t{sizeof(float)}); }
 
@@ -152,7 +145,7 @@ class PatchesKernel final : public Kernel {
                    float* sums) const noexcept {
     for (std::int64_t row = begin; row < end; row += block_) {
       const std::int64_t rows = std::min(block_, end - row);
-      unfold(x, row, rows, patches);
+      patches_.copy(x, row, rows, 0, patches_.taps, patches);
       if (const int failed = onednn::gemm({dy + row * out_, out_, true}, {patches, columns()}, sums,
                                           columns(), out_, columns(), rows, row > begin))
         return failed;
@@ -160,23 +153,10 @@ class PatchesKernel final : public Kernel {
     return 0;
   }
 
-  void unfold(const float* x, std::int64_t first, std::int64_t rows, float* patches) const {
-    const auto bytes = static_cast<std::size_t>(in_) * sizeof(float);
-    for (std::int64_t row = first; row < first + rows; ++row) {
-      const float* const image = x + row / outputs_ * image_;
-      const std::int64_t* const pixels = &pixels_[static_cast<std::size_t>(row % outputs_ * taps_)];
-      for (std::int64_t t = 0; t < taps_; ++t, patches += in_)
-        if (pixels[t] >= 0)
-          std::memcpy(patches, image + pixels[t] * in_, bytes);
-        else
-          std::memset(patches, 0, bytes);
-    }
-  }
-
   int threads_;
-  std::int64_t image_, outputs_, taps_, rows_, in_, out_;
-  std::int64_t block_;                // pixels whose patches are multiplied at once
-  std::vector<std::int64_t> pixels_;  // per output pixel and tap; negative in the padding
+  Patches<float> patches_;
+  std::int64_t rows_, out_;
+  std::int64_t block_;  // pixels whose patches are multiplied at once
 };
 
 }  // namespace

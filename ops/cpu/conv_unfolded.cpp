@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
 
 #include <tandem/core/base/memory.h>
+#include <tandem/ops/cpu/conv_patches.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/sum_rows.h>
 
@@ -28,75 +28,55 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 // larger the image, the better the library fills the tiles, and the more filters it takes (conv_unfolded.h).
 bool has_many_filters(const Conv2dSize& s) { return s.out >= 32 * s.image.h * s.image.w; }
 
-// A patch is a row of taps × channels: the pixels that one output pixel reads; padding is 0. The patches of
-// all output pixels of all samples lie one below the other.
-class Patches {
+// Patches that lie in the workspace, unless each is one pixel, the output's own (1×1 kernels).
+class UnfoldedPatches : public Patches<BFloat16> {
  public:
-  explicit Patches(const Conv2dSize& s)
-      : outputs(s.output.h * s.output.w),
-        taps(s.window.kernel.h * s.window.kernel.w),
-        in_(s.in),
-        pixels_(s.image.h * s.image.w),
-        sources_(static_cast<std::size_t>(pixels_)) {
+  explicit UnfoldedPatches(const Conv2dSize& s) : Patches(s), sources_(static_cast<std::size_t>(pixels)) {
     for (std::int64_t o = 0; o < outputs; ++o)
       for (std::int64_t t = 0; t < taps; ++t) {
-        pixel_.push_back(s.pixel_under(o, t));
-        if (pixel_.back() >= 0)
-          sources_[static_cast<std::size_t>(pixel_.back())].push_back((o * taps + t) * in_);
-        copies_ = copies_ || pixel_.back() != o;
+        const std::int64_t from = pixel(o, t);
+        if (from >= 0) sources_[static_cast<std::size_t>(from)].push_back((o * taps + t) * in);
+        copies_ = copies_ || from != o;
       }
   }
 
-  const std::int64_t outputs, taps;
-  std::int64_t image() const { return pixels_ * in_; }
+  std::int64_t image() const { return pixels * in; }
 
   // Bytes of the part of the samples' patches that belongs to `count` taps.
   std::int64_t bytes(std::int64_t samples, std::int64_t count) const {
-    return copies_ ? samples * outputs * count * in_ * size_of(DType::bf16) : 0;
+    return copies_ ? samples * outputs * count * in * size_of(DType::bf16) : 0;
   }
-  // Returns the part of the samples' patches that belongs to taps `first` … first + count − 1: `x` itself if
-  // each patch is one pixel, the output's own (1×1 kernels), and otherwise `workspace`, filled.
+  // Returns the part of the samples' patches that belongs to taps `first` … first + count − 1.
   const BFloat16* unfold(const BFloat16* x, std::int64_t samples, std::int64_t first, std::int64_t count,
                          void* workspace, int threads) const {
     if (!copies_) return x;
     auto* const patches = static_cast<BFloat16*>(workspace);
-    const auto bytes = static_cast<std::size_t>(in_) * sizeof(BFloat16);
     parallel_parts(threads, samples * outputs, [&](std::int64_t begin, std::int64_t end) {
-      BFloat16* to = patches + begin * count * in_;
-      for (std::int64_t row = begin; row < end; ++row)
-        for (std::int64_t tap = first; tap < first + count; ++tap, to += in_) {
-          const std::int64_t pixel = pixel_[static_cast<std::size_t>(row % outputs * taps + tap)];
-          if (pixel >= 0)
-            std::memcpy(to, x + (row / outputs * pixels_ + pixel) * in_, bytes);
-          else
-            std::memset(static_cast<void*>(to), 0, bytes);
-        }
+      copy(x, begin, end - begin, first, count, patches + begin * count * in);
     });
     return patches;
   }
 
   // The adjoint of unfold: adds up, for each pixel, its copies in the patches, in their order.
   void fold(const float* patches, std::int64_t samples, BFloat16* x, int threads) const {
-    parallel_parts(threads, samples * pixels_, [&](std::int64_t begin, std::int64_t end) {
+    parallel_parts(threads, samples * pixels, [&](std::int64_t begin, std::int64_t end) {
       constexpr std::int64_t kLanes = 128;  // channels that are summed together
       std::array<float, kLanes> sums{};
       for (std::int64_t p = begin; p < end; ++p) {
-        const float* const sample = patches + p / pixels_ * outputs * taps * in_;
-        for (std::int64_t c = 0; c < in_; c += kLanes) {
-          const std::int64_t count = std::min(kLanes, in_ - c);
+        const float* const sample = patches + p / pixels * outputs * taps * in;
+        for (std::int64_t c = 0; c < in; c += kLanes) {
+          const std::int64_t count = std::min(kLanes, in - c);
           sums.fill(0);
-          for (const std::int64_t source : sources_[static_cast<std::size_t>(p % pixels_)])
+          for (const std::int64_t source : sources_[static_cast<std::size_t>(p % pixels)])
             add_row(sample + source + c, count, sums.data());
-          floats_to_bf16(sums.data(), &x[p * in_ + c].bits, count);
+          floats_to_bf16(sums.data(), &x[p * in + c].bits, count);
         }
       }
     });
   }
 
  private:
-  std::int64_t in_, pixels_;
   bool copies_ = false;                             // the patches differ from the images
-  std::vector<std::int64_t> pixel_;                 // per output and tap; negative in the padding
   std::vector<std::vector<std::int64_t>> sources_;  // per pixel: where its copies lie in a sample's patches
 };
 
@@ -119,14 +99,6 @@ struct Blocks {
   std::int64_t samples, block;
 };
 
-onednn::Operand row_major(DType dtype, std::int64_t rows, std::int64_t columns) {
-  return {dtype, {rows, columns}, {columns, 1}};
-}
-// A matrix that lies in memory as rows × columns, read as columns × rows.
-onednn::Operand transposed(std::int64_t rows, std::int64_t columns) {
-  return {DType::bf16, {columns, rows}, {1, columns}};
-}
-
 KernelPtr finish(std::function<void(const Launch&)> run, std::int64_t workspace) {
   return workspace <= kMostBytes ? make_kernel(std::move(run), workspace) : nullptr;
 }
@@ -137,14 +109,14 @@ void* after(const Launch& l, std::int64_t bytes) { return static_cast<std::byte*
 // output (samples × pixels, out) = patches · weightsᵀ + bias
 KernelPtr make_unfolded_conv2d(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
   if (!onednn::has_amx() || !applies(spec, s) || !has_many_filters(s)) return nullptr;
-  const Patches p(s);
+  const UnfoldedPatches p(s);
   const std::int64_t columns = p.taps * s.in;
   const Blocks b(s);
   const std::int64_t rows = b.block * p.outputs, bytes = align_up(p.bytes(b.block, p.taps));
   const onednn::Operand bias = row_major(DType::bf16, 1, s.out);
   const bool has_bias = spec.inputs.size() == 3;
   std::shared_ptr<const onednn::Primitive> product =
-      onednn::matmul(row_major(DType::bf16, rows, columns), transposed(s.out, columns),
+      onednn::matmul(row_major(DType::bf16, rows, columns), transposed(DType::bf16, s.out, columns),
                      has_bias ? &bias : nullptr, row_major(DType::bf16, rows, s.out), team);
   if (!product) return nullptr;
   return finish(
@@ -165,7 +137,7 @@ KernelPtr make_unfolded_conv2d(const KernelSpec& spec, const Conv2dSize& s, oned
 // The patches' gradients = output's gradient · weights. They are added in f32, so nothing is rounded between.
 KernelPtr make_unfolded_conv2d_grad_input(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
   if (!onednn::has_amx() || !applies(spec, s) || !has_many_filters(s)) return nullptr;
-  const Patches p(s);
+  const UnfoldedPatches p(s);
   const std::int64_t columns = p.taps * s.in;
   const Blocks b(s);
   const std::int64_t rows = b.block * p.outputs, bytes = align_up(rows * columns * size_of(DType::f32));
@@ -189,14 +161,14 @@ KernelPtr make_unfolded_conv2d_grad_input(const KernelSpec& spec, const Conv2dSi
 // would take a scratchpad of an f32 result per thread.
 KernelPtr make_unfolded_conv2d_grad_weight(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
   if (!applies(spec, s)) return nullptr;
-  const Patches p(s);
+  const UnfoldedPatches p(s);
   const std::int64_t rows = s.n * p.outputs, tap_sums = s.out * s.in * size_of(DType::f32);
   std::int64_t taps = p.taps;  // at once
   while (taps > 1 && (p.taps % taps != 0 || p.bytes(s.n, taps) + taps * tap_sums > kMostBytes / 2)) --taps;
   const std::int64_t columns = taps * s.in, patch_bytes = align_up(p.bytes(s.n, taps)),
                      bytes = patch_bytes + align_up(taps * tap_sums);
   std::shared_ptr<const onednn::Primitive> product =
-      onednn::matmul(transposed(rows, s.out), row_major(DType::bf16, rows, columns), nullptr,
+      onednn::matmul(transposed(DType::bf16, rows, s.out), row_major(DType::bf16, rows, columns), nullptr,
                      row_major(DType::f32, s.out, columns), team);
   if (!product) return nullptr;
   const bool has_bias = spec.outputs.size() == 2;
