@@ -4,10 +4,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include "network_choice.h"
+
 namespace tandem::apps {
 
-struct LayersOptions {
-  std::string network, purpose;
+struct LayersOptions : NetworkChoice {
   std::string config{};                ///< a config.json with the network's sizes
   std::int64_t samples = 1;            ///< of a batch
   double gflops = 50, gigabytes = 10;  ///< per second: what the device computes, and moves to and from memory

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/base/json_input.h>
 #include <tandem/engine.h>
 #include <tandem/nn/models/whole_networks.h>
 #include <tandem/nn/safetensors.h>
@@ -55,28 +54,19 @@ std::optional<std::string> likeliest(const std::string& file, const std::string&
   return best;
 }
 
-std::string purpose_of(const NetworkWeights& o) {
-  return o.purpose.empty() ? nn::purpose_of(o.network) : o.purpose;
-}
-
 Loaded load(const NetworkWeights& o, std::int64_t samples) {
-  const std::string purpose = purpose_of(o);
-  std::string file = o.weights;
-  std::optional<JsonInput> config;
+  std::string file = o.weights, config;
   if (fs::is_directory(o.weights)) {
     file = (fs::path(o.weights) / "model.safetensors").string();
-    if (const fs::path json = fs::path(o.weights) / "config.json"; fs::exists(json))
-      config = JsonInput::parse(json.string(), read_text("config", json.string()));
+    if (const fs::path json = fs::path(o.weights) / "config.json"; fs::exists(json)) config = json.string();
   }
-  Loaded loaded{nn::make_network(o.network, purpose, samples, config), {}};
+  Loaded loaded{make(o, samples, config), {}};
   try {
     loaded.layout =
         nn::file_layout(*loaded.network.module, nn::load_weights(*loaded.network.module, file).library);
   } catch (const nn::WeightsMismatch& e) {
-    const std::string sizes =
-        config ? fmt::format("\nThe sizes are those of '{}'.", (fs::path(o.weights) / "config.json").string())
-               : "";
-    const auto other = likeliest(file, purpose, o.network);
+    const std::string sizes = config.empty() ? "" : fmt::format("\nThe sizes are those of '{}'.", config);
+    const auto other = likeliest(file, purpose_of(o), o.network);
     throw Error(fmt::format("{}{}{}", e.what(), sizes,
                             other ? fmt::format("\nThe file fits this network better: {}", *other) : ""));
   }
@@ -133,16 +123,10 @@ void require_names(const StateDict& left, const nn::WholeNetwork& network, const
                           o.network, fmt::join(known, ", ")));
 }
 
-void add_network(CLI::App& command, NetworkWeights& o) {
-  command.add_option("network", o.network, "a network of tandem summary")->required();
-  command.add_option("--for", o.purpose, "what it is trained on, if there are several networks of that name")
-      ->check(CLI::IsMember(nn::network_purposes()));
-}
-
 }  // namespace
 
 void add_forward_options(CLI::App& command, ForwardOptions& o) {
-  add_network(command, o);
+  add_network_options(command, o);
   command.add_option("--weights", o.weights, kWeights)->required();
   command
       .add_option("--batch", o.batch,
@@ -196,7 +180,7 @@ void forward(const ForwardOptions& o) {
 }
 
 void add_convert_options(CLI::App& command, ConvertOptions& o) {
-  add_network(command, o);
+  add_network_options(command, o);
   command.add_option("in", o.weights, kWeights)->required();
   command.add_option("out", o.output, "safetensors file to write")->required();
   command.add_option(
@@ -206,7 +190,7 @@ void add_convert_options(CLI::App& command, ConvertOptions& o) {
 
 void convert_weights(const ConvertOptions& o) {
   require_writable("out", o.output);
-  nn::file_layout(*nn::make_network(o.network, purpose_of(o), 1).module, o.names);  // throws
+  nn::file_layout(*make(o, 1).module, o.names);  // throws
   const Loaded loaded = load(o, 1);
   nn::save_weights(*loaded.network.module, o.output, o.names);
 }

@@ -3,11 +3,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include "network_choice.h"
+
 namespace tandem::apps {
 
-/// A network in the sizes of its paper, or of the config.json beside its weights.
-struct NetworkWeights {
-  std::string network, purpose;
+/// A network and its weights; a config.json beside them gives other sizes than its paper's.
+struct NetworkWeights : NetworkChoice {
   std::string weights;  ///< a safetensors file, or a directory with model.safetensors and maybe config.json
 };
 
