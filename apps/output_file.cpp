@@ -21,6 +21,20 @@ void require_writable(const std::string& flag, const std::string& file) {
   if (!existed) std::filesystem::remove(file, ignored);
 }
 
+std::string replaceable(const std::string& flag, const std::string& file,
+                        std::initializer_list<std::string> inputs) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
+    throw Error(fmt::format("{} '{}' is not a regular file", flag, file));
+  for (const std::string& input : inputs)
+    if (fs::equivalent(file, input, ignored))
+      throw Error(fmt::format("{} '{}' would replace '{}', which is read", flag, file, input));
+  require_writable(flag, file);
+  const fs::path target = fs::canonical(file, ignored);
+  return ignored ? file : target.string();
+}
+
 void require_read(const std::string& file, const std::istream& in) {
   if (in.bad()) throw Error(fmt::format("'{}' cannot be read: {}", file, std::strerror(errno)));
 }

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/json_input.h>
 #include <tandem/datasets/cifar_writer.h>
 #include <tandem/engine.h>
@@ -16,6 +17,7 @@
 #include "layers_command.h"
 #include "log.h"
 #include "memory_command.h"
+#include "network_choice.h"
 #include "output_file.h"
 #include "pipeline_commands.h"
 #include "pipeline_simulation.h"
@@ -79,9 +81,15 @@ void print_json(const std::string& network, const std::string& purpose,
   fmt::print("{}\n", j.dump(1));
 }
 
-// Without a purpose, of a network that train_cifar has.
-void summarize(const std::string& network, const std::string& purpose, std::int64_t samples, bool json) {
-  const nn::WholeNetwork net = nn::make_network(network, purpose.empty() ? "cifar" : purpose, samples);
+// Without a purpose, of a network that train_cifar has, or of the only one of that name.
+std::string summarized_purpose(const apps::NetworkChoice& choice) {
+  const bool is_cifars = contains(nn::network_names("cifar"), choice.network);
+  return choice.purpose.empty() && is_cifars ? "cifar" : apps::purpose_of(choice);
+}
+
+void summarize(const apps::NetworkChoice& choice, std::int64_t samples, bool json) {
+  const std::string &network = choice.network, purpose = summarized_purpose(choice);
+  const nn::WholeNetwork net = nn::make_network(network, purpose, samples);
   nn::fill_with_zeros(*net.module);
   std::vector<TensorType> types;
   std::vector<std::string> inputs;
@@ -90,12 +98,13 @@ void summarize(const std::string& network, const std::string& purpose, std::int6
     inputs.push_back(to_string(input.type));
   }
   const Graph forward = nn::traced_forward(net.forward, types);
-  if (json) return print_json(network, purpose.empty() ? "cifar" : purpose, nn::module_summaries(forward));
+  if (json) return print_json(network, purpose, nn::module_summaries(forward));
   fmt::print("{} on {}, forward\n\n{}", network, fmt::join(inputs, ", "), nn::summary(forward));
 }
 
 struct Arguments {
-  std::string kind, directory, file, trace, network, purpose;
+  std::string kind, directory, file, trace;
+  apps::NetworkChoice summarized;
   std::int64_t train = 50'000, test = 10'000, batches = 20, samples = 1;
   std::uint64_t seed = 0;
   bool force = false, json = false;
@@ -150,8 +159,10 @@ void add_commands(CLI::App& app, Arguments& a) {
   for (const std::string& purpose : nn::network_purposes())
     networks += fmt::format("{}{}: {}", networks.empty() ? "" : "\n", purpose,
                             fmt::join(nn::network_names(purpose), ", "));
-  table->add_option("network", a.network, networks)->required();
-  table->add_option("--for", a.purpose, "what it is trained on, in the size of its paper")
+  table->add_option("network", a.summarized.network, networks)->required();
+  table
+      ->add_option("--for", a.summarized.purpose,
+                   "what it is trained on, in the size of its paper; without it, CIFAR if it can")
       ->check(CLI::IsMember(nn::network_purposes()));
   table->add_flag("--json", a.json, "print JSON");
   table->add_option("-b,--batch-size", a.samples, "number of samples")->check(CLI::Range(1, 1'000'000));
@@ -209,7 +220,7 @@ int main(int argc, char** argv) {
       else
         simulate(a.file, a.batches, a.trace);
     }
-    if (app.got_subcommand("summary")) summarize(a.network, a.purpose, a.samples, a.json);
+    if (app.got_subcommand("summary")) summarize(a.summarized, a.samples, a.json);
     if (app.got_subcommand("layers")) apps::print_layers(a.listed);
     if (app.got_subcommand("forward")) apps::forward(a.forwarded);
     if (app.got_subcommand("convert-weights")) apps::convert_weights(a.converted);

@@ -54,12 +54,14 @@ std::optional<std::string> likeliest(const std::string& file, const std::string&
   return best;
 }
 
+std::string weights_file(const NetworkWeights& o) {
+  return fs::is_directory(o.weights) ? (fs::path(o.weights) / "model.safetensors").string() : o.weights;
+}
+
 Loaded load(const NetworkWeights& o, std::int64_t samples) {
-  std::string file = o.weights, config;
-  if (fs::is_directory(o.weights)) {
-    file = (fs::path(o.weights) / "model.safetensors").string();
-    if (const fs::path json = fs::path(o.weights) / "config.json"; fs::exists(json)) config = json.string();
-  }
+  const std::string file = weights_file(o);
+  std::string config;
+  if (const fs::path json = fs::path(o.weights) / "config.json"; fs::exists(json)) config = json.string();
   Loaded loaded{make(o, samples, config), {}};
   try {
     loaded.layout =
@@ -67,8 +69,9 @@ Loaded load(const NetworkWeights& o, std::int64_t samples) {
   } catch (const nn::WeightsMismatch& e) {
     const std::string sizes = config.empty() ? "" : fmt::format("\nThe sizes are those of '{}'.", config);
     const auto other = likeliest(file, purpose_of(o), o.network);
-    throw Error(fmt::format("{}{}{}", e.what(), sizes,
-                            other ? fmt::format("\nThe file fits this network better: {}", *other) : ""));
+    throw Error(fmt::format("{}{}{}",
+                            other ? fmt::format("The file fits this network better: {}\n", *other) : "",
+                            e.what(), sizes));
   }
   loaded.network.module->eval();
   return loaded;
@@ -76,7 +79,15 @@ Loaded load(const NetworkWeights& o, std::int64_t samples) {
 
 // A Tensor as the network takes it: images with their channels last, integers and truth values of its dtype.
 Tensor as_input(const nn::NetworkInput& input, Tensor given) {
-  if (input.is_image && given.type().rank() == 4) given = transpose(given, {0, 2, 3, 1});
+  if (given.elements() == 0)
+    throw Error(fmt::format("'{}' is empty: {}", input.name, to_string(given.type())));
+  if (input.is_image) {
+    const std::int64_t channels = input.type.shape[3];
+    if (given.type().rank() != 4 || given.size(1) != channels)
+      throw Error(
+          fmt::format("'{}' must be (N,{},H,W), not {}", input.name, channels, to_string(given.type())));
+    given = transpose(given, {0, 2, 3, 1});
+  }
   const DType dtype = input.type.dtype;
   if (given.dtype() == DType::f64 && dtype == DType::f32) given = cast(given, DType::f32);
   if (!is_floating(given.dtype()) && !is_floating(dtype))
@@ -89,8 +100,9 @@ Tensor as_input(const nn::NetworkInput& input, Tensor given) {
     given = reshape(given, shape);
   }
   if (given.dtype() != dtype || given.type().rank() != input.type.rank())
-    throw Error(fmt::format("'{}' must be {} with {} axes, not {}", input.name, name_of(dtype),
-                            input.type.rank(), to_string(given.type())));
+    throw Error(fmt::format("'{}' must be {} with {} axes, not {}", input.name,
+                            dtype == DType::i32 ? "integers" : name_of(dtype), input.type.rank(),
+                            to_string(given.type())));
   return given;
 }
 
@@ -141,7 +153,7 @@ void add_forward_options(CLI::App& command, ForwardOptions& o) {
 }
 
 void forward(const ForwardOptions& o) {
-  require_writable("--output", o.output);
+  const std::string output = replaceable("--output", o.output, {o.batch, weights_file(o)});
   StateDict batch = nn::SafetensorsFile(o.batch).read_all();
   Loaded loaded = load(o, 1);
   const nn::WholeNetwork& network = loaded.network;
@@ -176,7 +188,7 @@ void forward(const ForwardOptions& o) {
       }
     }
   }
-  replace_durably(Files::system(), o.output, [&](const Sink& sink) { nn::write_safetensors(results, sink); });
+  replace_durably(Files::system(), output, [&](const Sink& sink) { nn::write_safetensors(results, sink); });
 }
 
 void add_convert_options(CLI::App& command, ConvertOptions& o) {
@@ -189,10 +201,10 @@ void add_convert_options(CLI::App& command, ConvertOptions& o) {
 }
 
 void convert_weights(const ConvertOptions& o) {
-  require_writable("out", o.output);
+  const std::string output = replaceable("out", o.output, {weights_file(o)});
   nn::file_layout(*make(o, 1).module, o.names);  // throws
   const Loaded loaded = load(o, 1);
-  nn::save_weights(*loaded.network.module, o.output, o.names);
+  nn::save_weights(*loaded.network.module, output, o.names);
 }
 
 }  // namespace tandem::apps

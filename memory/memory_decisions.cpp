@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <map>
 
 #include <tandem/core/base/contains.h>
 #include <tandem/memory/memory_machine.h>
@@ -94,6 +95,12 @@ class Planner {
     return may ? d_.values[static_cast<std::size_t>(v)] : Treatment::retain;
   }
 
+  // Where an update changes a parameter.
+  int updated_at(int v) const {
+    const auto found = updates_.find(v);
+    return found == updates_.end() ? std::numeric_limits<int>::max() : found->second;
+  }
+
   void add_uses(int i) {
     const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
     for (const int v : n.outputs) {
@@ -104,6 +111,7 @@ class Planner {
       u.last_forward = std::max(u.last_forward, i);
     }
     for (const int v : n.inputs) {
+      if (n.phase == Phase::update && kind(v) == Kind::parameter) updates_.emplace(v, i);
       Uses& u = uses_[static_cast<std::size_t>(v)];
       if (n.phase == Phase::forward) {
         u.last_forward = std::max(u.last_forward, i);
@@ -137,7 +145,7 @@ class Planner {
     for (const int out : n.outputs)
       if (kind(out) != Kind::intermediate) return false;
     for (const int in : n.inputs)
-      if (!add_closure(in, i, nodes, made)) return false;
+      if (updated_at(in) < i || !add_closure(in, i, nodes, made)) return false;
     nodes.push_back(producer);
     made.insert(made.end(), n.outputs.begin(), n.outputs.end());
     return true;
@@ -256,7 +264,10 @@ class Planner {
     for (const int v : n.outputs)
       if (!machine_->is_resident(v)) need += bytes(v);
     release_copied(need);
-    for (const int v : n.outputs) alloc(v);
+    for (const int v : n.outputs) {
+      if (machine_->is_under_copy(v) && !leaves(v)) step(MemoryStep::Kind::wait, v);  // it is on its way back
+      alloc(v);
+    }
   }
 
   void recompute_at(int i) {
@@ -346,6 +357,7 @@ class Planner {
   std::int64_t limit_;
   std::vector<Place> list_;
   std::vector<Uses> uses_;
+  std::map<int, int> updates_;  // per parameter: the place of its update
   bool keeps_inputs_ = false;
   std::vector<int> kept_;                     // computed again at an earlier place, and kept
   std::vector<std::vector<Place>> closures_;  // per place: the nodes that are repeated before it

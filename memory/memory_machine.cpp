@@ -121,6 +121,8 @@ void MemoryMachine::run(const MemoryStep& step) {
     refuse(fmt::format("the next node of its graph is \'{}\'",
                        graph(step.graph).nodes[static_cast<std::size_t>(next_[g])].name));
   compute(node(step), false);
+  if (node(step).phase == Phase::update)
+    for (const int v : node(step).inputs) value(v).updated = of(v).kind == Kind::parameter;
   ++runs_[g];
   next_[g] = (next_[g] + 1) % nodes;
 }
@@ -132,6 +134,8 @@ void MemoryMachine::recompute(const MemoryStep& step) {
   if (first_[g] == 0 && step.node >= runs_[g]) refuse("it has not run");
   for (const int v : node(step).outputs)
     if (of(v).kind != Kind::intermediate) refuse_value("makes", v, "is not intermediate");
+  for (const int v : node(step).inputs)
+    if (at(v).updated) refuse_value("reads", v, "an update has changed");
   compute(node(step), true);
   cost_.recompute_ms += node(step).run_ms;
 }

@@ -31,6 +31,7 @@ class MemoryMachine {
     bool resident = false, defined = false, on_host = false;
     enum { none, to_host, to_device } copy = none;
     bool was_copied = false;
+    bool updated = false;  // a parameter: an update that reads it has run
     double copied_at = 0;
   };
 

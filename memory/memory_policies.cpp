@@ -126,10 +126,18 @@ class Greedy {
       d_.forward_before[half].assign(problem.graphs[static_cast<std::size_t>(half)].nodes.size(), 0);
   }
 
-  void run() {
-    while (now_.cost.peak_bytes > limit_ && !left_.empty()) take_one();
+  // Returns the first decisions that keep the limit, or else those with the smallest peak.
+  MemoryDecisions run() {
+    MemoryDecisions best = d_;
+    Rank rank = rank_of(now_, limit_);
+    while (rank.first > 0 && !left_.empty()) {
+      take_one();
+      if (rank_of(now_, limit_) >= rank) continue;
+      rank = rank_of(now_, limit_);
+      best = d_;
+    }
+    return best;
   }
-  const MemoryDecisions& decisions() const { return d_; }
 
  private:
   struct Try {
@@ -220,9 +228,7 @@ class Greedy {
 };
 
 MemoryDecisions greedy(const MemoryProblem& problem, std::int64_t limit, Greedy::Options options) {
-  Greedy greedy(problem, limit, options);
-  greedy.run();
-  return greedy.decisions();
+  return Greedy(problem, limit, options).run();
 }
 MemoryDecisions capuchin(const MemoryProblem& problem, std::int64_t limit) {
   return greedy(problem, limit, {.free_time = true, .multiplexes = false});

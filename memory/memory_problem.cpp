@@ -78,7 +78,7 @@ class Reader {
   }
 
   // Every value is made once, before it is read, and belongs to one graph; parameters and inputs are never
-  // made. Phases follow each other.
+  // made. Forward comes first.
   void check_values() const {
     enum { kUnknown = -1 };
     std::vector<int> graph_of(problem_.values.size(), kUnknown);
@@ -89,7 +89,7 @@ class Reader {
     };
     for (int g = 0; g < std::ssize(problem_.graphs); ++g) {
       const MemoryGraph& graph = problem_.graphs[static_cast<std::size_t>(g)];
-      Phase phase = Phase::forward;
+      bool in_forward = true;
       const auto use = [&](int v, const MemoryNode& node) {
         int& of = graph_of[static_cast<std::size_t>(v)];
         if (of != kUnknown && of != g)
@@ -98,9 +98,10 @@ class Reader {
         of = g;
       };
       for (const MemoryNode& node : graph.nodes) {
-        if (node.phase < phase)
-          refuse("node '{}' of graph '{}' comes after nodes of a later phase", node.name, graph.name);
-        phase = node.phase;
+        if (node.phase == Phase::forward && !in_forward)
+          refuse("forward node '{}' of graph '{}' comes after nodes of backward or update", node.name,
+                 graph.name);
+        in_forward = node.phase == Phase::forward;
         for (const int v : node.inputs) {
           use(v, node);
           if (!is_given(v) && !made[static_cast<std::size_t>(v)])
@@ -115,6 +116,10 @@ class Reader {
         }
       }
     }
+    if (problem_.is_pair())
+      for (const MemoryGraph& graph : problem_.graphs)
+        if (graph.nodes.front().phase != Phase::forward || graph.nodes.back().phase == Phase::forward)
+          refuse("graph '{}' of a pair must have nodes of forward and of backward", graph.name);
     for (int v = 0; v < std::ssize(made); ++v)
       if (!is_given(v) && !made[static_cast<std::size_t>(v)]) refuse("no node makes value {}", id(v));
   }

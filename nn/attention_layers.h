@@ -17,15 +17,18 @@ struct SelfAttentionOptions {
   double dropout = 0;                        ///< of the attention's weights, while training
   Initializer out_init = default_uniform();  ///< of `out_proj`'s matrix
 };
-/// (N,T,features) and an optional mask of the positions, bool (N,T) -> (N,T,features): projects to queries,
-/// keys and values, attends, and projects the result. Parameters `in_proj_weight` (3·features, features) and
-/// `in_proj_bias`, of queries, keys and values in this order, and the module `out_proj`, with the names and
-/// first weights of torch.nn.MultiheadAttention.
+/// (N,T,features) and an optional mask bool (N,T), true where a position may be seen (PyTorch's
+/// key_padding_mask is the opposite) -> (N,T,features): projects to queries, keys and values, attends, and
+/// projects the result. Parameters `in_proj_weight` (3·features, features) and `in_proj_bias`, of queries,
+/// keys and values in this order, and the module `out_proj`, with the names and first weights of
+/// torch.nn.MultiheadAttention.
 class SelfAttention final : public ModuleOf<Tensor(const Tensor& x, const Tensor& key_mask)> {
  public:
   using Options = SelfAttentionOptions;
   SelfAttention(ModuleBase& parent, const std::string& name, SelfAttentionOptions options);
   Tensor forward(const Tensor& x, const Tensor& key_mask) override;
+  using ModuleOf::operator();
+  Tensor operator()(const Tensor& x) { return (*this)(x, Tensor()); }  ///< all positions may be seen
 
   Tensor in_proj_weight, in_proj_bias;
 

@@ -9,15 +9,17 @@ struct LstmSizes {
   bool bias = true;
   bool reverse = false;  ///< runs from the last step to the first
 };
-/// (N,T,in) and optional lengths (N) -> (N,T,P), P = `projected` or `cells`: one layer and direction of
-/// torch.nn.LSTM (see `lstm`). Parameters `weight_ih` (4·cells, in), `weight_hh` (4·cells, P), `bias_ih` and
-/// `bias_hh` (4·cells), `weight_hr` (P, cells), with its names less the layer's number, and its first
-/// weights, uniform in ±1/√cells.
+/// (N,T,in) and optional lengths i32 (N), 0 … T, behind which outputs are 0 -> (N,T,P), P = `projected` or
+/// `cells`: one layer and direction of torch.nn.LSTM (see `lstm`). Parameters `weight_ih` (4·cells, in),
+/// `weight_hh` (4·cells, P), `bias_ih` and `bias_hh` (4·cells), `weight_hr` (P, cells), with its names less
+/// the layer's number, and its first weights, uniform in ±1/√cells.
 class Lstm final : public ModuleOf<Tensor(const Tensor& x, const Tensor& lengths)> {
  public:
   using Options = LstmSizes;
   Lstm(ModuleBase& parent, const std::string& name, LstmSizes sizes);
   Tensor forward(const Tensor& x, const Tensor& lengths) override;
+  using ModuleOf::operator();
+  Tensor operator()(const Tensor& x) { return (*this)(x, Tensor()); }  ///< all rows have T steps
 
   Tensor weight_ih, weight_hh, bias_ih, bias_hh, weight_hr;
 
@@ -30,14 +32,17 @@ struct ResidualLstmSizes {
   std::int64_t cells = 0;
   bool reverse = false;  ///< runs from the last step to the first
 };
-/// (N,T,features) and optional lengths (N) -> (N,T,features): one layer of Residual LSTM (see
-/// `residual_lstm`). Parameters `weight_ih` and `weight_hh` (3·cells + features, features), `bias`,
-/// `peepholes` (2, cells), `weight_co` and `weight_hr` (features, cells), which start uniform in ±1/√cells.
+/// (N,T,features) and optional lengths i32 (N), 0 … T, behind which outputs are 0 -> (N,T,features): one
+/// layer of Residual LSTM (see `residual_lstm`). Parameters `weight_ih` and `weight_hh` (3·cells + features,
+/// features), `bias`, `peepholes` (2, cells), `weight_co` and `weight_hr` (features, cells), which start
+/// uniform in ±1/√cells.
 class ResidualLstm final : public ModuleOf<Tensor(const Tensor& x, const Tensor& lengths)> {
  public:
   using Options = ResidualLstmSizes;
   ResidualLstm(ModuleBase& parent, const std::string& name, ResidualLstmSizes sizes);
   Tensor forward(const Tensor& x, const Tensor& lengths) override;
+  using ModuleOf::operator();
+  Tensor operator()(const Tensor& x) { return (*this)(x, Tensor()); }  ///< all rows have T steps
 
   Tensor weight_ih, weight_hh, bias, peepholes, weight_co, weight_hr;
 

@@ -116,7 +116,7 @@ void check_ties(const Reading& reading, const SafetensorsFile& file) {
 
 // Limits the list: a bad file can have a hundred thousand unexpected names.
 std::string listed(const WeightsReport& report) {
-  constexpr std::size_t kListed = 100;
+  constexpr std::size_t kListed = 10;
   std::string lines;
   for (const auto& [what, names] : {std::pair("missing", &report.missing),
                                     {"unexpected", &report.unexpected},

@@ -102,7 +102,8 @@ struct ResidualLstmWeights {
 
 struct LstmOptions {
   bool reverse = false;  ///< runs from the last step to the first
-  Tensor lengths{};      ///< (N): the steps of each row, 0 … T; undefined: all have T. Later outputs are 0
+  Tensor lengths{};      ///< (N): the steps of each row, 0 … T; undefined: all have T. Later outputs are 0;
+                         ///< later inputs must be finite, because gradients multiply them by 0
 };
 
 /// Returns the outputs h (N,T,P) of all steps for inputs x (N,T,C), starting from h = c = 0, as torch.nn.LSTM

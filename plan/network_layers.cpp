@@ -38,10 +38,9 @@ class Layers {
     for (const auto& [state, gradient] : step.grads) mark_parts_of(gradient);
     for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
-      if (node.tag.phase == Phase::forward)
-        layer(node.tag.stage).forward += microbatches_ * seconds_of(g_, node, speed);
-      if (node.tag.phase == Phase::backward)
-        layer(node.tag.stage).backward += microbatches_ * seconds_of(g_, node, speed);
+      const double seconds = is_weights_copy(node) ? 0 : microbatches_ * seconds_of(g_, node, speed);
+      if (node.tag.phase == Phase::forward) layer(node.tag.stage).forward += seconds;
+      if (node.tag.phase == Phase::backward) layer(node.tag.stage).backward += seconds;
       if ((is_leaf(node) && !as<InputOp>(node)) || view_of(g_, node)) continue;
       for (const ValueId v : node.outputs) add_value(v, readers);
     }
@@ -77,6 +76,8 @@ class Layers {
         (!n.inputs.empty() && std::ranges::all_of(n.inputs, [&](ValueId v) { return shared_[v]; }));
     for (const ValueId v : n.outputs) shared_[v] = of_weights;
   }
+  // Weights that several layers use are copied where these are on several devices, once per batch.
+  bool is_weights_copy(const Node& n) const { return as<CopyOp>(n) && shared_[n.inputs[0]]; }
   // Each part of the network sums its gradient of a state over the micro-batches (autograd/separate_uses.h).
   void mark_parts_of(ValueId gradient) {
     shared_[gradient] = true;

@@ -166,6 +166,7 @@ JsonInput JsonInput::operator[](const std::string& key) const {
   return part(quoted, found == entries.end() ? nullptr : &found->second);
 }
 
+bool JsonInput::is_null() const { return value_ && as_json(value_).is_null(); }
 bool JsonInput::is_object() const { return value_ && as_json(value_).is_object(); }
 bool JsonInput::is_array() const { return value_ && as_json(value_).is_array(); }
 

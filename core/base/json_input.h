@@ -26,6 +26,7 @@ class JsonInput {
   /// Returns an object's entry. An absent one has the value `otherwise` below, no items and no entries.
   JsonInput operator[](const std::string& key) const;
   bool present() const { return value_ != nullptr; }
+  bool is_null() const;  ///< written as null
   bool is_object() const;
   bool is_array() const;
   /// Returns the entry `key`, or that of `old_key`, which older files have. Throws Error if both are present,

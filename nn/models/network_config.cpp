@@ -27,6 +27,13 @@ void require_number(const JsonInput& config, const char* key, double only) {
   config[key].number(only, only, only);
 }
 
+// The one of two names of a value that is given.
+const char* given_of(const JsonInput& config, const char* name, const char* other) {
+  if (!config[other].present()) return name;
+  config.renamed(name, other);  // throws if both are
+  return other;
+}
+
 // Of a network that has one dropout in several places. Throws Error if the places differ.
 double one_dropout_of(const JsonInput& config, std::initializer_list<const char*> keys, double otherwise) {
   const double dropout = dropout_of(config, *keys.begin(), otherwise);
@@ -45,10 +52,12 @@ Gpt2Options gpt2_options(const JsonInput& config) {
   config["add_cross_attention"].require_flag(false);
   Gpt2Options o;
   o.words = size_of(config, "vocab_size", o.words);
-  o.positions = size_of(config, "n_positions", o.positions);
-  o.width = size_of(config, "n_embd", o.width);
-  o.depth = count_of(config, "n_layer", o.depth);
-  o.heads = count_of(config, "n_head", o.heads);
+  // transformers takes both names of a size.
+  o.positions = size_of(config, given_of(config, "n_positions", "max_position_embeddings"), o.positions);
+  o.width = size_of(config, given_of(config, "n_embd", "hidden_size"), o.width);
+  o.depth = count_of(config, given_of(config, "n_layer", "num_hidden_layers"), o.depth);
+  o.heads = count_of(config, given_of(config, "n_head", "num_attention_heads"), o.heads);
+  if (!config["n_inner"].is_null()) require_number(config, "n_inner", static_cast<double>(4 * o.width));
   o.dropout = one_dropout_of(config, {"resid_pdrop", "embd_pdrop", "attn_pdrop"}, o.dropout);
   return o;
 }

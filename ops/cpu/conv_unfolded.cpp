@@ -36,7 +36,7 @@ class UnfoldedPatches : public Patches<BFloat16> {
       for (std::int64_t t = 0; t < taps; ++t) {
         const std::int64_t from = pixel(o, t);
         if (from >= 0) sources_[static_cast<std::size_t>(from)].push_back((o * taps + t) * in);
-        copies_ = copies_ || from != o;
+        copies_ = copies_ || from != o || pixels != outputs;
       }
   }
 

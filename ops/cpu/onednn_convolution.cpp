@@ -186,9 +186,11 @@ PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& w
 PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_output,
                                      const Operand& grad_weights, const Operand* grad_bias,
                                      const Window& window, Team team) {
-  // The library's bf16 kernels (2.6) leave the gradients of such taps undefined; they are 0.
-  if (image.dtype == DType::bf16 && has_idle_taps(window, {image.extents[2], image.extents[3]}))
-    return nullptr;
+  // The library's bf16 kernels (2.6) leave the gradients of such taps undefined; they are 0. With groups and
+  // dilation, which they fill up to whole vectors of channels, they read memory that nothing wrote.
+  const bool undefined = has_idle_taps(window, {image.extents[2], image.extents[3]}) ||
+                         (grad_weights.extents.size() == 5 && window.dilation != Size2(1));
+  if (image.dtype == DType::bf16 && undefined) return nullptr;
   return prepare({&image, &grad_output, &grad_weights, grad_bias}, team, [&] {
     const WindowDims w(window);
     const ConvolutionPart whole{image, grad_weights, grad_bias ? *grad_bias : Operand(), grad_output,

@@ -1,5 +1,7 @@
 // `tandem forward` and `tandem convert-weights`, with the small weights of tests/golden/originals, whose
 // values golden_originals_test.cpp compares.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -171,8 +173,12 @@ TEST_F(CliWeights, AConfigThatContradictsTheWeightsIsNamed) {
   };
   refused("gpt2", "gpt2", "n_layer", 3, {"missing: transformer.h.2.attn", "config.json"});
   refused("gpt2", "gpt2", "n_embd", 48,
-          {"mismatched: transformer.wte.weight: f32[50, 24], the model's f32[50, 48]"});
+          {"mismatched: transformer.h.0.attn.c_attn.bias: f32[72], the model's f32[144]", "more"});
   refused("gpt2", "gpt2", "n_head", 5, {"a GPT-2's 5 heads do not divide its width of 24"});
+  refused("gpt2", "gpt2", "n_inner", 40, {"n_inner", "40", "96"});
+  refused("gpt2", "gpt2", "num_attention_heads", 3, {"n_head", "num_attention_heads"});
+  refused("gpt2", "gpt2", "scale_attn_by_inverse_layer_idx", true, {"scale_attn_by_inverse_layer_idx"});
+  refused("bert_base", "bert", "is_decoder", true, {"is_decoder"});
   refused("gpt2", "gpt2", "n_layer", "two", {"config.json", "n_layer"});
   refused("gpt2", "gpt2", "model_type", "bert", {"config.json", "model_type", "gpt2"});
   refused("gpt2", "gpt2", "layer_norm_epsilon", 1e-3, {"layer_norm_epsilon", "1e-05"});
@@ -191,15 +197,37 @@ TEST_F(CliWeights, BatchesThatDoNotFitAreRefused) {
   refused({{"words", good}}, {"has no 'input_ids'"});
   refused({{"input_ids", good}, {"dense", good}}, {"'dense'", "gpt2 does not take", "input_ids, labels"});
   refused({{"input_ids", Tensor::zeros({DType::f32, {1, 3}})}},
-          {"'input_ids' must be i32 with 2 axes", "f32[1, 3]"});
-  refused({{"input_ids", ids({1, 50, 3}, {1, 3})}}, {"index 50 of sample 0, position 1, is outside the range 0 to 49"});
+          {"'input_ids' must be integers with 2 axes", "f32[1, 3]"});
+  refused({{"input_ids", ids({1, 50, 3}, {1, 3})}},
+          {"index 50 of sample 0, position 1, is outside the range 0 to 49"});
   refused({{"input_ids", ids({1, -1, 3}, {1, 3})}}, {"index -1"});
   refused({{"input_ids", Tensor::zeros({DType::i64, {1, 13}})}}, {"at most 12 positions", "[1, 13]"});
   refused({{"input_ids", good}, {"labels", ids({1, 2, 99}, {1, 3})}}, {"99", "50"});
+  refused({{"input_ids", good}, {"labels", ids({1, 2, 3, 4, 5}, {1, 5})}}, {"[1, 5]", "[1, 3]"});
+  refused({{"input_ids", ids({}, {0, 3})}}, {"'input_ids' is empty", "i64[0, 3]"});
   refused({{"input_ids", good}}, {"--gradients", "'labels'"}, " --gradients");
   expect_refused(forward("gpt2", kOriginals + "gpt2", file("none")), {"none"});
   expect_refused(forward("gpt3", kOriginals + "gpt2", file("batch")), {"'gpt3'", "gpt2"});
   expect_refused(forward("vgg16", kOriginals + "gpt2", file("batch")), {"vgg16", "cifar, imagenet", "--for"});
+}
+
+TEST_F(CliWeights, OnlyRegularFilesThatAreNotReadAreReplaced) {
+  const auto forward_to = [&](const std::string& output) {
+    return kTandem + "forward gpt2 --weights " + file("gpt2") + " --batch " + file("batch") + " --output " +
+           output;
+  };
+  fs::copy(kOriginals + "gpt2", file("gpt2"));
+  fs::copy_file(kOriginals + "gpt2/batch.safetensors", file("batch"));
+  ASSERT_EQ(0, mkfifo(file("pipe").c_str(), 0600));
+  expect_refused(forward_to(file("pipe")), {"--output", "pipe", "not a regular file"});
+  expect_refused(forward_to("/dev/null"), {"/dev/null", "not a regular file"});
+  expect_refused(forward_to(file("batch")), {"would replace", "which is read"});
+  expect_refused(forward_to(file("gpt2/model.safetensors")), {"would replace", "which is read"});
+  write_batch("target", {});
+  fs::create_symlink(file("target"), file("link"));
+  ASSERT_EQ(0, run(forward_to(file("link"))).status);
+  EXPECT_TRUE(fs::is_symlink(file("link")));
+  EXPECT_TRUE(SafetensorsFile(file("target")).tensors().contains("logits"));
 }
 
 // Then no word is read; the scores are finite.

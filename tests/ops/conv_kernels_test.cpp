@@ -237,6 +237,11 @@ TEST(ConvKernels, SixteenBitTinyImagesMatchDoublePrecision) {
                               {37, 4, 264, 512, {5, 3}, {.padding = {2, 1}}},
                               {32, 4, 40, 512, 1, {}},
                               {32, 4, 40, 512, 1, {.stride = 2}},
+                              {8, 2, 40, 512, 1, {.stride = 2}},  // outputs are the image's first pixels
+                              {8, {4, 3}, 24, 256, 1, {.stride = {4, 1}}},
+                              {8, 3, 16, 64, 2, {.stride = 3}},
+                              {2, {31, 29}, 8, 16, 3, {.dilation = 2, .groups = 2}},
+                              {2, {31, 29}, 15, 12, {4, 3}, {.dilation = 2, .groups = 3}},
                               {131, {2, 3}, 520, 192},
                               {96, 2, 40, 32},
                               {128, {1, 2}, 9, 130},

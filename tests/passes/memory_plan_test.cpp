@@ -28,7 +28,7 @@ void add_graph(MemoryProblem& p, int layers, std::mt19937_64& rng) {
   };
   MemoryGraph g{"g" + std::to_string(p.graphs.size()), {}};
   const int input = value(Kind::input, draw(1, 20));
-  std::vector<int> made{input}, weights;
+  std::vector<int> made{input}, weights, second;
   for (int i = 0; i < layers; ++i) {
     weights.push_back(value(Kind::parameter, 10));
     std::vector<int> in{made.back(), weights.back()};
@@ -36,7 +36,9 @@ void add_graph(MemoryProblem& p, int layers, std::mt19937_64& rng) {
       in.push_back(made[static_cast<std::size_t>(draw(1, static_cast<int>(made.size()) - 2))]);
     const int out = value(Kind::intermediate, draw(5, 100));
     std::vector<int> outs{out};
-    if (draw(0, 4) == 0) outs.push_back(value(Kind::intermediate, draw(1, 10)));  // never read
+    if (draw(0, 2) == 0)
+      outs.push_back(value(Kind::intermediate, draw(1, 60)));  // backward reads it, or nothing
+    second.push_back(outs.size() > 1 && draw(0, 2) > 0 ? outs[1] : -1);
     g.nodes.push_back(
         {"F" + std::to_string(i), Phase::forward, 0.1 * draw(1, 50), draw(0, 3) * 10, in, outs});
     made.push_back(out);
@@ -48,13 +50,25 @@ void add_graph(MemoryProblem& p, int layers, std::mt19937_64& rng) {
   std::vector<int> grads;
   for (int i = layers - 1; i >= 0; --i) {
     const int before = value(Kind::intermediate, draw(5, 100)), of_weight = value(Kind::gradient, 10);
+    std::vector<int> in{grad, made[static_cast<std::size_t>(i)], made[static_cast<std::size_t>(i) + 1],
+                        weights[static_cast<std::size_t>(i)]};
+    if (second[static_cast<std::size_t>(i)] >= 0) in.push_back(second[static_cast<std::size_t>(i)]);
     g.nodes.push_back({"B" + std::to_string(i),
                        Phase::backward,
                        0.1 * draw(1, 90),
                        draw(0, 3) * 10,
-                       {grad, made[static_cast<std::size_t>(i)], made[static_cast<std::size_t>(i) + 1],
-                        weights[static_cast<std::size_t>(i)]},
+                       std::move(in),
                        {before, of_weight}});
+    if (draw(0, 1) == 0) {  // some weights change at once, the others at the end
+      g.nodes.push_back({"U" + std::to_string(i),
+                         Phase::update,
+                         0.1,
+                         0,
+                         {of_weight, weights[static_cast<std::size_t>(i)]},
+                         {}});
+      grad = before;
+      continue;
+    }
     grads.push_back(of_weight);
     grad = before;
   }
@@ -72,7 +86,7 @@ MemoryProblem drawn_problem(std::mt19937_64& rng, int graphs, int layers) {
 
 // What the format says, in as few lines as possible.
 MemoryCost interpreted(const MemoryProblem& p, const MemoryPlan& plan) {
-  std::set<int> there(plan.resident_at_start.begin(), plan.resident_at_start.end()), bad, moving,
+  std::set<int> there(plan.resident_at_start.begin(), plan.resident_at_start.end()), bad, moving, updated,
       host(plan.host_at_start.begin(), plan.host_at_start.end());
   std::map<int, double> end;
   std::int64_t live = p.static_bytes;
@@ -111,6 +125,11 @@ MemoryCost interpreted(const MemoryProblem& p, const MemoryPlan& plan) {
       bad.erase(v);
       if (s.kind == Step::run) host.erase(v);
     }
+    for (const int v : n.inputs) {
+      require(s.kind == Step::run || !updated.contains(v));
+      if (n.phase == Phase::update && p.values[static_cast<std::size_t>(v)].kind == Kind::parameter)
+        updated.insert(v);
+    }
     cost.peak_bytes = std::max(cost.peak_bytes, live + n.workspace_bytes);
     clock += n.run_ms;
     if (s.kind == Step::recompute) cost.recompute_ms += n.run_ms;
@@ -132,6 +151,7 @@ void expect_replays(const MemoryProblem& p, const CostedPlan& plan) {
 TEST(MemoryPlan, DrawnDecisionsGivePlansThatReplay) {
   auto rng = generator("memory plans");
   const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
+  int plans = 0;
   for (int i = 0; i < 600; ++i) {
     SCOPED_TRACE(i);
     const MemoryProblem p = drawn_problem(rng, 1 + i % 2, draw(1, 9));
@@ -142,9 +162,11 @@ TEST(MemoryPlan, DrawnDecisionsGivePlansThatReplay) {
       for (std::size_t b = 1; b < before.size(); ++b) before[b] = before[b - 1] + draw(0, 1);
     }
     const auto plan = plan_of(p, d, draw(50, 800));
-    ASSERT_TRUE(plan);
+    if (!plan) continue;  // a node would be repeated with other weights
+    ++plans;
     expect_replays(p, *plan);
   }
+  EXPECT_GT(plans, 400);
 }
 
 TEST(MemoryPlan, PoliciesKeepTheLimitOrSayWhatTheyNeed) {
