@@ -127,8 +127,9 @@ void measure_all(const Options& o) {
 int main(int argc, char** argv) {
   using namespace tandem;
   CLI::App app{
-      "Measures training steps of whole networks: times, their share of the machine's arithmetic, the times\n"
-      "of their kernels by themselves, the bytes that the kernels move, and the planned peak.",
+      "Measures training steps of whole networks: times; their share of the machine's arithmetic (of most, which\n"
+      "Winograd's transforms can exceed); the times of their kernels by themselves, and these as a share of the step\n"
+      "(of step, above 100 % where operands are in the cache in a step); the bytes that the kernels move; the planned peak.",
       "bench_step"};
   bench::Options o;
   o.threads = default_threads();

@@ -27,6 +27,7 @@ from torch_networks import NETWORKS  # noqa: E402
 BATCHES = {"xception": 8, "inception_v4": 8, "vit_b_16": 8, "vit_60m": 8, "gpt2": 4, "bert_base": 4, "transformer": 32,
            "residual_lstm": 32, "dlrm": 512}
 BATCH_OF_IMAGES = {"cifar": 128, "imagenet": 16}
+BENCH_STEP = ROOT / "build/release/bin/bench_step"
 IMAGENET = "-imagenet"  # vgg16-imagenet, because CIFAR has a vgg16 too
 WITHOUT_MOMENTUM = ("dlrm",)  # so that tables can have sparse updates
 
@@ -95,7 +96,7 @@ class Variant:
 
 def ours(network, purpose, arguments):
     """Returns the milliseconds of a step, and the planned peak in MB, which is the same in each run."""
-    command = [str(ROOT / "build/release/bin/bench_step"), network.removesuffix(IMAGENET), "-b", str(samples_of(network, arguments)), "--threads",
+    command = [str(BENCH_STEP), network.removesuffix(IMAGENET), "-b", str(samples_of(network, arguments)), "--threads",
                str(arguments.threads), "--steps", str(arguments.steps)] + (["--bf16"] if arguments.bf16 else [])
     if network in WITHOUT_MOMENTUM:
         command += ["--momentum", "0"]
@@ -149,6 +150,8 @@ def main():
     unknown = set(arguments.networks) - set(known)
     if unknown:
         parser.error(f"unknown network {', '.join(unknown)}; there are {', '.join(known)}")
+    if not BENCH_STEP.exists():
+        parser.error(f"{BENCH_STEP} is not there: cmake --build --preset release --target bench_step")
     torch.set_num_threads(arguments.threads)
     print(f"PyTorch {torch.__version__}, {arguments.threads} threads, medians of "
           f"{arguments.pairs} pairs")

@@ -87,13 +87,15 @@ Reading read_as(FileLayout layout, ModuleBase& module, const SafetensorsFile& fi
   return reading;
 }
 
-// The reading with the fewest differences; the model's own names come first.
+// The reading in which most tensors fit, and of those the one with the fewest differences; the model's own
+// names come first.
 Reading best_reading(ModuleBase& module, const SafetensorsFile& file, bool convert) {
   Reading best = read_as({}, module, file, convert);
   for (FileLayout& layout : module.file_layouts()) {
     if (best.problems() == 0) break;
     Reading other = read_as(std::move(layout), module, file, convert);
-    if (other.problems() < best.problems()) best = std::move(other);
+    if (std::pair(other.names.size(), best.problems()) > std::pair(best.names.size(), other.problems()))
+      best = std::move(other);
   }
   return best;
 }
