@@ -24,6 +24,7 @@ namespace {
 constexpr int kFailed = 1;
 constexpr auto kPatience = std::chrono::seconds(2);
 constexpr auto kFirstNotice = std::chrono::seconds(10);
+constexpr auto kLastWords = std::chrono::milliseconds(300);
 
 // Returns whether this is one of several processes, and not the one that reports.
 bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
@@ -43,6 +44,9 @@ int fail(const std::exception& error, int signal, const MpiSession* mpi, int rep
   log_error(signal ? interruption(signal) : error.what());
   std::fflush(nullptr);
   const int code = signal ? status_after(signal) : kFailed;
+  // mpirun passes a signal to all ranks. The end of the job would kill those that do not yet have written what
+  // they were doing.
+  if (mpi && signal == SIGTERM) std::this_thread::sleep_for(kLastWords);
   if (mpi) end_mpi_job(code);
   return code;
 }
