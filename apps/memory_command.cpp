@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/error.h>
 #include <tandem/core/base/named.h>
 #include <tandem/memory/memory_policies.h>
 
@@ -67,6 +68,14 @@ ordered_json to_json(const MemoryProblem& problem, std::string_view policy, cons
   return j;
 }
 
+void print_row(std::string_view policy, const MemoryResult& result) {
+  const MemoryCost& cost = result.best.cost;
+  fmt::print("{:<12} {:>8} {:>14} {:>10.6g} {:>9.6g} {:>12.6g}", policy, result.feasible ? "yes" : "no",
+             cost.peak_bytes, cost.time_ms, cost.stall_ms, cost.recompute_ms);
+  if (result.minimum_bytes) fmt::print("  needs {} bytes", *result.minimum_bytes);
+  fmt::print("\n");
+}
+
 }  // namespace
 
 void add_memory_plan_options(CLI::App& command, MemoryPlanOptions& o) {
@@ -94,19 +103,19 @@ void plan_memory(const MemoryPlanOptions& o) {
   if (!o.json)
     fmt::print("{:<12} {:>8} {:>14} {:>10} {:>9} {:>12}\n", "policy", "feasible", "peak bytes", "ms",
                "stall ms", "recompute ms");
-  for (const MemoryPolicy* policy : policies) {
-    const MemoryResult result = plan_memory(problem, limit, *policy);
-    const MemoryCost& cost = result.best.cost;
-    if (o.json) {
-      results.push_back(to_json(problem, policy->name, result));
-      continue;
+  for (const MemoryPolicy* policy : policies) try {
+      const MemoryResult result = engine::plan_memory(problem, limit, *policy);
+      if (o.json)
+        results.push_back(to_json(problem, policy->name, result));
+      else
+        print_row(policy->name, result);
+    } catch (const Error& e) {  // as for a graph that is too large for it
+      if (policies.size() == 1) throw;
+      if (o.json)
+        results.push_back({{"policy", policy->name}, {"error", e.what()}});
+      else
+        fmt::print("{:<12} {}\n", policy->name, e.what());
     }
-    fmt::print("{:<12} {:>8} {:>14} {:>10.6g} {:>9.6g} {:>12.6g}", policy->name,
-               result.feasible ? "yes" : "no", cost.peak_bytes, cost.time_ms, cost.stall_ms,
-               cost.recompute_ms);
-    if (result.minimum_bytes) fmt::print("  needs {} bytes", *result.minimum_bytes);
-    fmt::print("\n");
-  }
   if (o.json) fmt::print("{}\n", ordered_json{{"results", results}}.dump(1));
 }
 

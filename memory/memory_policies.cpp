@@ -8,6 +8,7 @@
 
 #include <tandem/core/base/contains.h>
 #include <tandem/core/base/named.h>
+#include <tandem/memory/optimal_plan.h>
 
 namespace tandem::engine {
 namespace {
@@ -317,6 +318,17 @@ CostedPlan plan_by(const MemoryProblem& problem, std::int64_t limit) {
   return *plan_of(problem, decide(problem, limit), limit);
 }
 
+CostedPlan optimal(const MemoryProblem& problem, std::int64_t limit) {
+  CostedPlan known = plan_by<mu_two_plus>(problem, limit);
+  const bool fits = known.cost.peak_bytes <= limit;
+  auto best = optimal_plan(problem, limit, /*copies=*/true, fits ? std::optional(known) : std::nullopt);
+  return best ? std::move(*best) : known;
+}
+CostedPlan checkmate(const MemoryProblem& problem, std::int64_t limit) {
+  auto best = optimal_plan(problem, limit, /*copies=*/false);
+  return best ? std::move(*best) : plan_by<none>(problem, limit);
+}
+
 }  // namespace
 
 const std::vector<MemoryPolicy>& memory_policies() {
@@ -325,10 +337,12 @@ const std::vector<MemoryPolicy>& memory_policies() {
       {"vdnn", "swaps every activation", plan_by<vdnn>},
       {"checkpoint", "keeps every sqrt(n)-th activation, and recomputes the others (Chen et al.)",
        plan_by<checkpoint>},
+      {"checkmate", "the least time without copies (small graphs; Jain et al.)", checkmate},
       {"capuchin", "swaps or recomputes, one graph's copies beside its own work alone", plan_by<capuchin>},
       {"mu-two", "the paper's greedy scheduler: copies also beside the other graph's forward",
        plan_by<mu_two>},
       {"mu-two+", "mu-two, then a local search", plan_by<mu_two_plus>},
+      {"optimal", "the least time of all plans (small graphs)", optimal},
   };
   return table;
 }

@@ -180,6 +180,7 @@ TEST(MemoryPlan, PoliciesKeepTheLimitOrSayWhatTheyNeed) {
     const std::int64_t limit = p.static_bytes + (whole.cost.peak_bytes - p.static_bytes) * 7 / 10;
     std::map<std::string_view, MemoryResult> results;
     for (const MemoryPolicy& policy : memory_policies()) {
+      if (policy.name == "optimal" || policy.name == "checkmate") continue;
       SCOPED_TRACE(policy.name);
       const MemoryResult r = plan_memory(p, limit, policy);
       expect_replays(p, r.best);
@@ -200,6 +201,53 @@ TEST(MemoryPlan, PoliciesKeepTheLimitOrSayWhatTheyNeed) {
       EXPECT_LE(results.at("mu-two+").best.cost.time_ms, results.at("mu-two").best.cost.time_ms);
     }
   }
+}
+
+// No decisions give a plan that is faster than the optimal one. With a link that moves nothing in time, the
+// optimal plan copies nothing.
+TEST(MemoryPlan, NoPlanIsFasterThanTheOptimalOne) {
+  std::mt19937_64 rng(3);  // always the same: the time that the search takes differs much
+  for (int i = 0; i < 30; ++i) {
+    SCOPED_TRACE(i);
+    MemoryProblem p = drawn_problem(rng, 1, 1 + i % 3);
+    if (i % 4 == 3) p.link.bytes_per_ms = 1e-3;
+    const std::int64_t whole = memory_policy("none").make(p, 1'000'000).cost.peak_bytes;
+    const std::int64_t limit = p.static_bytes + (whole - p.static_bytes) * (6 + i % 4) / 10;
+    const CostedPlan best = memory_policy("optimal").make(p, limit),
+                     computed = memory_policy("checkmate").make(p, limit);
+    expect_replays(p, best);
+    expect_replays(p, computed);
+    const bool feasible = best.cost.peak_bytes <= limit;
+    if (computed.cost.peak_bytes <= limit) {
+      EXPECT_LE(best.cost.time_ms, computed.cost.time_ms + 1e-9);
+      EXPECT_EQ(0, std::ranges::count(computed.plan.steps, Step::d2h, &MemoryStep::kind));
+      if (i % 4 == 3) {
+        EXPECT_DOUBLE_EQ(best.cost.time_ms, computed.cost.time_ms);
+      }
+    }
+    const std::vector<int> candidates = candidates_of(p);
+    MemoryDecisions d = retain_all(p);
+    const auto try_all = [&](const auto& self, std::size_t k) -> void {
+      if (k < candidates.size() && k < 6) {
+        for (int t = 0; t < 4; ++t) {
+          d.values[static_cast<std::size_t>(candidates[k])] = static_cast<Treatment>(t);
+          self(self, k + 1);
+        }
+        return;
+      }
+      const auto plan = plan_of(p, d, limit);
+      if (!plan || plan->cost.peak_bytes > limit) return;
+      EXPECT_TRUE(feasible);
+      EXPECT_GE(plan->cost.time_ms, best.cost.time_ms - 1e-9);
+    };
+    try_all(try_all, 0);
+  }
+}
+
+TEST(MemoryPlan, OptimalPlansOfLargeGraphsAreRefused) {
+  auto rng = generator("large graphs");
+  const MemoryProblem p = drawn_problem(rng, 1, 40);
+  expect_error([&] { memory_policy("optimal").make(p, 500); }, {"at most 64 values"});
 }
 
 TEST(MemoryPlan, WrongInstructionsAreNamed) {

@@ -1,0 +1,474 @@
+#include <tandem/memory/optimal_plan.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <map>
+#include <queue>
+#include <tuple>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/contains.h>
+#include <tandem/core/base/error.h>
+
+namespace tandem::engine {
+namespace {
+
+using Kind = MemoryValue::Kind;
+using Set = std::uint64_t;  // of values
+constexpr int kMostValues = 64;
+constexpr std::size_t kMostLabels = 3'000'000;  // about a gigabyte
+constexpr double kTolerance = 1e-9;             // ms
+
+Set only(int v) { return Set{1} << v; }
+
+struct Copy {
+  int value;
+  double end;
+};
+
+// A way to reach a state. Two ways to the same state can differ in their times, of which neither need be
+// better in all.
+struct Label {
+  std::array<int, 2> ran{};  // nodes of each graph
+  Set resident = 0, host = 0, to_host = 0, to_device = 0;
+  double clock = 0;
+  std::array<double, 2> channels{};  // when they are free: to the host, from it
+  std::vector<Copy> copies;          // under way, by value
+  std::int64_t live = 0;
+  int start = 0;  // of the period
+  // What may begin to move right now. No other copy begins: it could have begun earlier.
+  Set may_leave = 0;
+  bool may_return = false;
+  Set unread = 0;  // recomputed, and read by nothing since
+  int parent = -1;
+  std::vector<MemoryStep> steps;  // since the parent
+};
+
+class Search {
+ public:
+  Search(const MemoryProblem& p, std::int64_t limit, bool copies, double bound)
+      : p_(p), limit_(limit), copies_(copies), bound_(bound) {
+    number_values();
+    for (int g = 0; g < std::ssize(p.graphs); ++g) {
+      const auto& nodes = p.graphs[static_cast<std::size_t>(g)].nodes;
+      const auto backward =
+          std::ranges::find_if(nodes, [](const MemoryNode& n) { return n.phase != Phase::forward; });
+      const auto first = p.is_pair() && g == 0 ? backward - nodes.begin() : 0;
+      std::vector<int>& order = order_.emplace_back();
+      for (int i = 0; i < std::ssize(nodes); ++i)
+        order.push_back(static_cast<int>((first + i) % std::ssize(nodes)));
+      std::vector<double> left(nodes.size() + 1, 0);
+      for (std::size_t i = nodes.size(); i-- > 0;)
+        left[i] = left[i + 1] + nodes[static_cast<std::size_t>(order[i])].run_ms;
+      left_ms_.push_back(std::move(left));
+    }
+  }
+
+  std::optional<CostedPlan> run() {
+    make_starts();
+    while (!queue_.empty()) {
+      const auto [estimate, id] = queue_.top();
+      queue_.pop();
+      const Label label = labels_[static_cast<std::size_t>(id)];
+      if (is_done(label) && label.copies.empty()) return plan_of(id);
+      if (beaten(label, id)) continue;
+      expand(label, id);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  void number_values() {
+    for (int v = 0; v < std::ssize(p_.values); ++v)
+      if (kind(v) != Kind::parameter) {
+        number_.emplace(v, static_cast<int>(values_.size()));
+        values_.push_back(v);
+      }
+    if (values_.size() > kMostValues)
+      throw Error(fmt::format(
+          "the optimal plan is searched for at most {} values beside parameters; this problem has {}",
+          kMostValues, values_.size()));
+    for (std::size_t g = 0; g < p_.graphs.size(); ++g)
+      for (const MemoryNode& n : p_.graphs[g].nodes)
+        for (const int v : n.outputs) {
+          if (n.phase == Phase::forward) of_forward_ |= set_of(v);
+          if (n.phase == Phase::forward && g == 0 && p_.is_pair()) of_first_forward_ |= set_of(v);
+        }
+    for (const int v : values_) {
+      if (kind(v) == Kind::input) inputs_ |= set_of(v);
+      if (kind(v) == Kind::output) outputs_ |= set_of(v);
+      if (kind(v) == Kind::intermediate) intermediate_ |= set_of(v);
+    }
+    for (const MemoryGraph& graph : p_.graphs)
+      for (const MemoryNode& n : graph.nodes)
+        if (n.phase != Phase::forward)
+          for (const int v : n.inputs)
+            if (kind(v) != Kind::parameter) read_in_backward_ |= set_of(v);
+  }
+
+  Kind kind(int v) const { return p_.values[static_cast<std::size_t>(v)].kind; }
+  Set set_of(int v) const { return only(number_.at(v)); }
+  std::int64_t bytes_of(Set s) const {
+    std::int64_t sum = 0;
+    for (; s != 0; s &= s - 1)
+      sum +=
+          p_.values[static_cast<std::size_t>(values_[static_cast<std::size_t>(std::countr_zero(s))])].bytes;
+    return sum;
+  }
+  const MemoryNode& node(int g, int n) const {
+    return p_.graphs[static_cast<std::size_t>(g)].nodes[static_cast<std::size_t>(n)];
+  }
+  Set set_of(const std::vector<int>& values) const {
+    Set s = 0;
+    for (const int v : values)
+      if (kind(v) != Kind::parameter) s |= set_of(v);
+    return s;
+  }
+
+  // A pair's period may begin with any of graph 0's activations on the device, on the host, on both or none.
+  void make_starts() {
+    const Set choices = of_first_forward_ & read_in_backward_, forced = choices & outputs_,
+              free = choices & ~forced;
+    for (Set device = free;; device = (device - 1) & free) {
+      for (Set host = copies_ ? free & intermediate_ : 0;; host = (host - 1) & free & intermediate_) {
+        Label label{};
+        label.resident = inputs_ | device | forced;
+        label.host = host;
+        label.live = p_.static_bytes + bytes_of(label.resident);
+        label.start = static_cast<int>(starts_.size());
+        label.may_leave = ~Set{0};
+        label.may_return = true;
+        if (label.live <= limit_) {
+          starts_.push_back({device | forced, host});
+          add(std::move(label));
+        }
+        if (host == 0) break;
+      }
+      if (device == 0) break;
+    }
+  }
+  struct Start {
+    Set resident, host;
+  };
+
+  double left_ms(const Label& l) const {
+    double ms = 0;
+    for (std::size_t g = 0; g < order_.size(); ++g) ms += left_ms_[g][static_cast<std::size_t>(l.ran[g])];
+    return ms;
+  }
+  bool is_done(const Label& l) const {
+    for (std::size_t g = 0; g < order_.size(); ++g)
+      if (static_cast<std::size_t>(l.ran[g]) < order_[g].size()) return false;
+    if (!p_.is_pair()) return true;
+    const Start& start = starts_[static_cast<std::size_t>(l.start)];
+    const Set there = l.resident & of_first_forward_ & read_in_backward_;
+    return (there & start.resident) == start.resident && (l.host & start.host) == start.host;
+  }
+
+  using State = std::tuple<std::int32_t, int, Set, Set, Set>;
+  static State state_of(const Label& l) {
+    return {l.ran[0] << 16 | l.ran[1], l.start, l.resident, l.to_host, l.to_device};
+  }
+  struct Hash {
+    std::size_t operator()(const State& s) const {
+      std::uint64_t h = 0;
+      const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 0x9E3779B97F4A7C15ULL, h ^= h >> 29; };
+      mix(static_cast<std::uint64_t>(std::get<0>(s))), mix(static_cast<std::uint64_t>(std::get<1>(s)));
+      mix(std::get<2>(s)), mix(std::get<3>(s)), mix(std::get<4>(s));
+      return h;
+    }
+  };
+
+  // Whether `a` can do all that `b` can, no later.
+  static bool no_worse(const Label& a, const Label& b) {
+    if ((a.host & b.host) != b.host || a.clock > b.clock + kTolerance) return false;
+    if ((a.may_leave & b.may_leave) != b.may_leave || a.may_return < b.may_return) return false;
+    if ((a.unread & ~b.unread) != 0) return false;
+    for (std::size_t c = 0; c < 2; ++c)
+      if (std::max(a.channels[c], a.clock) > std::max(b.channels[c], b.clock) + kTolerance) return false;
+    for (std::size_t i = 0; i < a.copies.size(); ++i)
+      if (std::max(a.copies[i].end, a.clock) > std::max(b.copies[i].end, b.clock) + kTolerance) return false;
+    return true;
+  }
+  bool beaten(const Label& l, int id) const {
+    const auto found = best_.find(state_of(l));
+    return found == best_.end() || !contains(found->second, id);
+  }
+
+  void add(Label label) {
+    const double estimate = label.clock + left_ms(label);
+    if (estimate > bound_ + kTolerance || label.live > limit_) return;
+    std::vector<int>& others = best_[state_of(label)];
+    for (const int other : others)
+      if (no_worse(labels_[static_cast<std::size_t>(other)], label)) return;
+    std::erase_if(others,
+                  [&](int other) { return no_worse(label, labels_[static_cast<std::size_t>(other)]); });
+    const int id = static_cast<int>(labels_.size());
+    if (labels_.size() == kMostLabels)
+      throw Error(fmt::format("the search for the optimal plan gives up after {} states", kMostLabels));
+    others.push_back(id);
+    queue_.emplace(estimate, id);
+    labels_.push_back(std::move(label));
+  }
+
+  static void step(Label& l, MemoryStep::Kind kind, int v) { l.steps.push_back({kind, v, -1, -1}); }
+
+  // Waits for the copies of these values.
+  void wait_for(Label& l, Set waited) const {
+    for (std::size_t i = 0; i < l.copies.size();) {
+      const Copy copy = l.copies[i];
+      const Set s = set_of(copy.value);
+      if ((s & waited) == 0) {
+        ++i;
+        continue;
+      }
+      l.clock = std::max(l.clock, copy.end);
+      if (l.to_host & s) l.host |= s;
+      l.to_host &= ~s, l.to_device &= ~s;
+      step(l, MemoryStep::Kind::wait, copy.value);
+      l.copies.erase(l.copies.begin() + static_cast<std::ptrdiff_t>(i));
+      l.may_return = true;
+    }
+  }
+
+  // Runs a node, or repeats it; there is room for it. Returns false if something was recomputed in vain.
+  bool compute(Label& l, int g, int n, bool again) const {
+    const MemoryNode& node = this->node(g, n);
+    const Set in = set_of(node.inputs), out = set_of(node.outputs), made = out & ~l.resident;
+    const bool waits = ((l.to_host | l.to_device) & (in | out)) != 0;
+    l.unread &= ~in;
+    if (!again && l.unread != 0 && !waits) return false;
+    if (!again) l.unread = 0;
+    wait_for(l, in | (out & l.resident));
+    for (const int v : node.outputs)
+      if (made & set_of(v)) step(l, MemoryStep::Kind::alloc, v);
+    l.resident |= made;
+    l.live += bytes_of(made);
+    l.clock += node.run_ms;
+    if (!again) l.host &= ~out;
+    l.steps.push_back({again ? MemoryStep::Kind::recompute : MemoryStep::Kind::run, -1, g, n});
+    l.may_leave = in | out;
+    l.may_return = node.workspace_bytes > 0;
+    if (again && node.outputs.size() == 1) l.unread |= out;
+    return true;
+  }
+
+  // Calls act(label) for each smallest set of values that leave room for so many bytes; they are freed.
+  template <class F> void with_room(const Label& from, std::int64_t need, Set needed, const F& act) const {
+    const std::int64_t missing = from.live + need - limit_;
+    std::vector<int> choices;
+    for (const int v : values_) {
+      const Set s = set_of(v);
+      if ((from.resident & s) && !(s & (needed | outputs_ | from.to_device)) &&
+          !((s & inputs_) && p_.is_pair()))
+        choices.push_back(v);
+    }
+    std::vector<int> chosen;
+    const auto choose = [&](const auto& self, std::size_t next, std::int64_t left) -> void {
+      if (left <= 0) {
+        // Smallest: without any one of them there is no room.
+        for (const int v : chosen)
+          if (left + p_.values[static_cast<std::size_t>(v)].bytes <= 0) return;
+        Label l = from;
+        if (!chosen.empty()) l.may_leave = 0;
+        for (const int v : chosen) free(l, v);
+        act(std::move(l));
+        return;
+      }
+      for (std::size_t i = next; i < choices.size(); ++i) {
+        chosen.push_back(choices[i]);
+        self(self, i + 1, left - p_.values[static_cast<std::size_t>(choices[i])].bytes);
+        chosen.pop_back();
+      }
+    };
+    choose(choose, 0, missing);
+  }
+
+  void free(Label& l, int v) const {
+    wait_for(l, set_of(v));
+    step(l, MemoryStep::Kind::free, v);
+    l.resident &= ~set_of(v);
+    l.live -= p_.values[static_cast<std::size_t>(v)].bytes;
+    l.may_return = true;
+  }
+
+  // Whether a node that has not run reads the value, in this period.
+  bool is_read_later(const Label& l, int v) const {
+    for (std::size_t g = 0; g < order_.size(); ++g)
+      for (std::size_t i = static_cast<std::size_t>(l.ran[g]); i < order_[g].size(); ++i) {
+        const MemoryNode& n = node(static_cast<int>(g), order_[g][i]);
+        if (contains(n.inputs, v)) return true;
+        if (contains(n.outputs, v)) return false;  // it is made anew
+      }
+    return false;
+  }
+
+  // Frees what nothing needs any more: values of backward after their last reader, and those that none reads.
+  void free_dead(Label& l, const MemoryNode& n) const {
+    for (const auto* values : {&n.inputs, &n.outputs})
+      for (const int v : *values) {
+        if (kind(v) == Kind::parameter || !(l.resident & set_of(v)) || is_read_later(l, v)) continue;
+        const Set s = set_of(v);
+        const bool ends =
+            (s & outputs_) && !((s & of_first_forward_ & read_in_backward_) && n.phase != Phase::forward);
+        const bool next = (s & of_first_forward_ & read_in_backward_) && n.phase == Phase::forward;
+        if (ends || next || (s & inputs_)) continue;
+        if (!(s & of_forward_)) free(l, v);
+      }
+  }
+
+  void expand(const Label& from, int id) {
+    const auto child = [&] {
+      Label l = from;
+      l.parent = id;
+      l.steps.clear();
+      return l;
+    };
+    for (int g = 0; g < std::ssize(order_); ++g) {
+      const auto ran = static_cast<std::size_t>(from.ran[static_cast<std::size_t>(g)]);
+      if (ran == order_[static_cast<std::size_t>(g)].size()) continue;
+      const int n = order_[static_cast<std::size_t>(g)][ran];
+      const MemoryNode& next = node(g, n);
+      const Set in = set_of(next.inputs), out = set_of(next.outputs);
+      if ((in & ~from.resident) != 0) continue;
+      Label l = child();
+      bool old = false;  // what remains of the value's earlier life, as of a pair's period before, goes first
+      for (const int v : next.outputs)
+        if (l.resident & set_of(v)) {
+          old = old || is_read_by_other(g, ran, v);
+          free(l, v);
+        }
+      if (old) continue;
+      with_room(l, bytes_of(out) + next.workspace_bytes, in, [&](Label&& roomy) {
+        if (!compute(roomy, g, n, false)) return;
+        ++roomy.ran[static_cast<std::size_t>(g)];
+        free_dead(roomy, next);
+        add(std::move(roomy));
+      });
+    }
+    for (int g = 0; g < std::ssize(order_); ++g) {
+      const bool wraps = p_.is_pair() && g == 0;
+      for (int n = 0; n < std::ssize(order_[static_cast<std::size_t>(g)]); ++n) {
+        const MemoryNode& again = node(g, n);
+        const Set in = set_of(again.inputs), out = set_of(again.outputs);
+        if (again.phase != Phase::forward || (out & intermediate_) != out || (out & ~from.resident) == 0)
+          continue;
+        if (!wraps && n >= from.ran[static_cast<std::size_t>(g)]) continue;
+        if ((in & ~from.resident) != 0) continue;
+        with_room(child(), bytes_of(out & ~from.resident) + again.workspace_bytes, in | out,
+                  [&](Label&& roomy) {
+                    if (compute(roomy, g, n, true)) add(std::move(roomy));
+                  });
+      }
+    }
+    if (copies_)
+      for (const int v : values_) {
+        const Set s = set_of(v);
+        if (!(s & intermediate_) || ((from.to_host | from.to_device) & s)) continue;
+        const bool there = (from.resident & s) != 0, on_host = (from.host & s) != 0;
+        if (there == on_host || !is_useful(from, v)) continue;
+        const auto begin = [&](Label&& l) {
+          if (on_host) {
+            l.live += p_.values[static_cast<std::size_t>(v)].bytes;
+            l.resident |= s;
+            step(l, MemoryStep::Kind::alloc, v);
+          }
+          double& channel = l.channels[on_host && p_.link.duplex ? 1 : 0];
+          channel = std::max(channel, l.clock) + p_.copy_ms(v);
+          (on_host ? l.to_device : l.to_host) |= s;
+          step(l, on_host ? MemoryStep::Kind::h2d : MemoryStep::Kind::d2h, v);
+          const auto at = std::ranges::lower_bound(l.copies, v, {}, &Copy::value);
+          l.copies.insert(at, {v, channel});
+          l.may_leave = !on_host || !p_.link.duplex ? ~Set{0} : 0;
+          l.may_return = on_host || !p_.link.duplex;
+          add(std::move(l));
+        };
+        if (there) {
+          if (from.may_leave & s) begin(child());
+        } else if (from.may_return || from.live + p_.values[static_cast<std::size_t>(v)].bytes > limit_) {
+          with_room(child(), p_.values[static_cast<std::size_t>(v)].bytes, s, begin);
+        }
+      }
+    if (is_end(from) && !from.copies.empty()) {
+      Label l = child();
+      wait_for(l, ~Set{0});
+      add(std::move(l));
+    }
+  }
+  // All nodes have run; a pair may have to move values to where they were at the start.
+  bool is_end(const Label& l) const {
+    for (std::size_t g = 0; g < order_.size(); ++g)
+      if (static_cast<std::size_t>(l.ran[g]) < order_[g].size()) return false;
+    return true;
+  }
+  // Whether a node of the graph, beside the one that has run last, still reads the value before it is made
+  // anew.
+  bool is_read_by_other(int g, std::size_t ran, int v) const {
+    for (std::size_t i = ran; i < order_[static_cast<std::size_t>(g)].size(); ++i) {
+      const MemoryNode& n = node(g, order_[static_cast<std::size_t>(g)][i]);
+      if (contains(n.outputs, v)) return false;
+      if (contains(n.inputs, v)) return true;
+    }
+    return false;
+  }
+  // Whether the value serves something from here on: a reader, or to make another value again, or a start.
+  bool is_useful(const Label& l, int v) const {
+    const Set s = set_of(v);
+    return is_read_later(l, v) || (s & of_forward_) != 0;
+  }
+
+  std::optional<CostedPlan> plan_of(int id) const {
+    std::vector<int> path;
+    for (int at = id; at >= 0; at = labels_[static_cast<std::size_t>(at)].parent) path.push_back(at);
+    MemoryPlan plan;
+    const Label& last = labels_[static_cast<std::size_t>(id)];
+    const Start& start = starts_[static_cast<std::size_t>(last.start)];
+    for (const int v : values_) {
+      if (p_.is_pair() && (start.resident & set_of(v))) plan.resident_at_start.push_back(v);
+      if (p_.is_pair() && (start.host & set_of(v))) plan.host_at_start.push_back(v);
+    }
+    for (auto at = path.rbegin(); at != path.rend(); ++at) {
+      const auto& steps = labels_[static_cast<std::size_t>(*at)].steps;
+      plan.steps.insert(plan.steps.end(), steps.begin(), steps.end());
+    }
+    // What the step leaves behind: nothing but outputs, and a pair's inputs and next start.
+    for (const int v : values_) {
+      const Set s = set_of(v);
+      const bool stays = (s & outputs_) || (p_.is_pair() && ((s & inputs_) || (s & start.resident)));
+      if ((last.resident & s) && !stays) plan.steps.push_back({MemoryStep::Kind::free, v, -1, -1});
+    }
+    const MemoryCost cost = replay(p_, plan);
+    return CostedPlan{std::move(plan), cost};
+  }
+
+  const MemoryProblem& p_;
+  std::int64_t limit_;
+  bool copies_;
+  double bound_;
+  std::vector<int> values_;    // all but parameters
+  std::map<int, int> number_;  // of a value, among them
+  Set inputs_ = 0, outputs_ = 0, intermediate_ = 0, of_forward_ = 0, of_first_forward_ = 0,
+      read_in_backward_ = 0;
+  std::vector<std::vector<int>> order_;       // per graph: its nodes in the order of the period
+  std::vector<std::vector<double>> left_ms_;  // per graph and number of nodes that ran
+  std::vector<Start> starts_;
+  std::vector<Label> labels_;
+  std::unordered_map<State, std::vector<int>, Hash> best_;  // labels of a state of which none beats another
+  using Entry = std::pair<double, int>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+};
+
+}  // namespace
+
+std::optional<CostedPlan> optimal_plan(const MemoryProblem& problem, std::int64_t limit, bool copies,
+                                       const std::optional<CostedPlan>& known) {
+  const double bound = known ? known->cost.time_ms : std::numeric_limits<double>::infinity();
+  auto found = Search(problem, limit, copies, bound).run();
+  return found ? found : known;
+}
+
+}  // namespace tandem::engine
