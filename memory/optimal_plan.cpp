@@ -466,9 +466,18 @@ class Search {
 
 std::optional<CostedPlan> optimal_plan(const MemoryProblem& problem, std::int64_t limit, bool copies,
                                        const std::optional<CostedPlan>& known) {
-  const double bound = known ? known->cost.time_ms : std::numeric_limits<double>::infinity();
-  auto found = Search(problem, limit, copies, bound).run();
-  return found ? found : known;
+  std::optional<CostedPlan> best = known;
+  if (!best) {
+    // If copies took no time, states would not differ in times, and the search sees soon whether there is a
+    // plan.
+    MemoryProblem fast = problem;
+    fast.link.bytes_per_ms = 1e300;
+    best = Search(fast, limit, copies, std::numeric_limits<double>::infinity()).run();
+    if (!best) return std::nullopt;
+    best->cost = replay(problem, best->plan);
+  }
+  const auto found = Search(problem, limit, copies, best->cost.time_ms).run();
+  return found ? found : best;
 }
 
 }  // namespace tandem::engine
