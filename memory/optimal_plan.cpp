@@ -302,7 +302,7 @@ class Search {
       for (std::size_t i = static_cast<std::size_t>(l.ran[g]); i < order_[g].size(); ++i) {
         const MemoryNode& n = node(static_cast<int>(g), order_[g][i]);
         if (contains(n.inputs, v)) return true;
-        if (contains(n.outputs, v)) return false;  // it is made anew
+        if (contains(n.outputs, v)) return false;  // from here on it is another value
       }
     return false;
   }
@@ -405,8 +405,8 @@ class Search {
       if (static_cast<std::size_t>(l.ran[g]) < order_[g].size()) return false;
     return true;
   }
-  // Whether a node of the graph, beside the one that has run last, still reads the value before it is made
-  // anew.
+  // Whether a node of the graph, beside the one that has run last, still reads the value before another
+  // value takes its place.
   bool is_read_by_other(int g, std::size_t ran, int v) const {
     for (std::size_t i = ran; i < order_[static_cast<std::size_t>(g)].size(); ++i) {
       const MemoryNode& n = node(g, order_[static_cast<std::size_t>(g)][i]);
