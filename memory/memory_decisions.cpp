@@ -18,12 +18,6 @@ struct Place {
   int graph, node;
 };
 
-int first_of_backward(const MemoryGraph& graph) {
-  return static_cast<int>(
-      std::ranges::find_if(graph.nodes, [](const MemoryNode& n) { return n.phase != Phase::forward; }) -
-      graph.nodes.begin());
-}
-
 // The nodes in the order of their merged list. A pair's first graph begins with its backward pass.
 std::vector<Place> merged(const MemoryProblem& p, const MemoryDecisions& d) {
   std::vector<Place> list;
@@ -33,9 +27,9 @@ std::vector<Place> merged(const MemoryProblem& p, const MemoryDecisions& d) {
   }
   for (int half = 0; half < 2; ++half) {
     const int back = half, other = 1 - half;
-    const int forward = first_of_backward(p.graphs[static_cast<std::size_t>(other)]);
+    const int forward = p.graphs[static_cast<std::size_t>(other)].forward_nodes();
     int next = 0;
-    const int begin = first_of_backward(p.graphs[static_cast<std::size_t>(back)]);
+    const int begin = p.graphs[static_cast<std::size_t>(back)].forward_nodes();
     for (int n = begin; n < std::ssize(p.graphs[static_cast<std::size_t>(back)].nodes); ++n) {
       const auto b = static_cast<std::size_t>(n - begin);
       const int before = b < d.forward_before[half].size() ? d.forward_before[half][b] : 0;

@@ -36,9 +36,7 @@ MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int
     value(v).on_host = true;
   }
   for (int g = 0; g < std::ssize(problem.graphs); ++g) {
-    const auto backward =
-        std::ranges::find_if(graph(g).nodes, [](const MemoryNode& n) { return n.phase != Phase::forward; });
-    first_.push_back(problem.is_pair() && g == 0 ? static_cast<int>(backward - graph(g).nodes.begin()) : 0);
+    first_.push_back(problem.is_pair() && g == 0 ? graph(g).forward_nodes() : 0);
     next_.push_back(first_.back());
     runs_.push_back(0);
   }

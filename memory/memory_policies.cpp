@@ -187,7 +187,7 @@ class Greedy {
     if (!options_.multiplexes || !p_.is_pair()) return t;
     const auto [half, reader] = first_reader(v);
     auto& before = t.decisions.forward_before[half];
-    const int forward = forward_nodes(1 - half);
+    const int forward = p_.graphs[static_cast<std::size_t>(1 - half)].forward_nodes();
     while (t.plan->cost.stall_ms > now_.cost.stall_ms + 1e-9 && before[reader] < forward) {
       const MemoryDecisions saved = t.decisions;
       for (std::size_t b = reader; b < before.size(); ++b) before[b] = std::min(before[b] + 1, forward);
@@ -200,10 +200,6 @@ class Greedy {
       t.plan = std::move(plan);
     }
     return t;
-  }
-  int forward_nodes(int g) const {
-    return static_cast<int>(
-        std::ranges::count(p_.graphs[static_cast<std::size_t>(g)].nodes, Phase::forward, &MemoryNode::phase));
   }
   // The graph of a value, and its first reader among the nodes of backward and update.
   std::pair<int, std::size_t> first_reader(int v) const {

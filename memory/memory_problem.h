@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,7 +33,11 @@ struct MemoryNode {
 
 struct MemoryGraph {
   std::string name;
-  std::vector<MemoryNode> nodes;  ///< in list order: forward, backward, update
+  std::vector<MemoryNode> nodes;  ///< in list order: forward first, then backward and update
+  /// Returns the number of nodes of forward, which is the place of the first node of backward.
+  int forward_nodes() const {
+    return static_cast<int>(std::ranges::count(nodes, Phase::forward, &MemoryNode::phase));
+  }
 };
 
 /// The link between the device and the host.

@@ -55,9 +55,7 @@ class Search {
     number_values();
     for (int g = 0; g < std::ssize(p.graphs); ++g) {
       const auto& nodes = p.graphs[static_cast<std::size_t>(g)].nodes;
-      const auto backward =
-          std::ranges::find_if(nodes, [](const MemoryNode& n) { return n.phase != Phase::forward; });
-      const auto first = p.is_pair() && g == 0 ? backward - nodes.begin() : 0;
+      const int first = p.is_pair() && g == 0 ? p.graphs[0].forward_nodes() : 0;
       std::vector<int>& order = order_.emplace_back();
       for (int i = 0; i < std::ssize(nodes); ++i)
         order.push_back(static_cast<int>((first + i) % std::ssize(nodes)));

@@ -240,13 +240,14 @@ TEST(ConvKernels, SixteenBitTinyImagesMatchDoublePrecision) {
                               {8, 2, 40, 512, 1, {.stride = 2}},  // outputs are the image's first pixels
                               {8, {4, 3}, 24, 256, 1, {.stride = {4, 1}}},
                               {8, 3, 16, 64, 2, {.stride = 3}},
-                              {2, {31, 29}, 8, 16, 3, {.dilation = 2, .groups = 2}},
+                              {2, {31, 29}, 8, 16, 3, {.padding = 2, .dilation = 2, .groups = 2}},
                               {2, {31, 29}, 15, 12, {4, 3}, {.dilation = 2, .groups = 3}},
                               {131, {2, 3}, 520, 192},
                               {96, 2, 40, 32},
                               {128, {1, 2}, 9, 130},
                               {96, 1, 24, 40, 3, {.padding = 1}}})
-    for (const int threads : {1, 2, 3}) expect_as_in_double(shape, rng, DType::bf16, threads);
+    for (const int threads : {1, 2, 3})
+      for (const bool bias : {false, true}) expect_as_in_double(shape, rng, DType::bf16, threads, bias);
 }
 
 bool library_has_sixteen_bit_products() {
