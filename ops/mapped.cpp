@@ -1,12 +1,18 @@
 #include <tandem/ops/mapped.h>
 
 #include <algorithm>
+#include <array>
+#include <exception>
 
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/team.h>
 #include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/matmul.h>
 #include <tandem/ops/shape.h>
 
 namespace tandem::engine {
@@ -17,38 +23,81 @@ TensorType without_models(TensorType type) {
   return type;
 }
 
+constexpr int kMostAtOnce = 64;
+constexpr double kMostBytesOfOne = 5e6, kMostBytesOfProduct = 1e6;
+
+// Runs the inner kernel model by model: with the whole team on each, or with a thread on each.
 class MappedKernel final : public Kernel {
  public:
-  MappedKernel(KernelPtr inner, const MappedOp& op, const KernelSpec& spec)
-      : inner_(std::move(inner)), models_(op.models) {
+  /// `inner` was made for a team of spec.threads / `at_once` threads.
+  MappedKernel(KernelPtr inner, const MappedOp& op, const KernelSpec& spec, int at_once)
+      : inner_(std::move(inner)), models_(static_cast<int>(op.models)), at_once_(at_once) {
     for (std::size_t i = 0; i < spec.inputs.size(); ++i)
       in_strides_.push_back(op.mapped[i] ? spec.inputs[i].bytes() / models_ : 0);
     for (const auto& t : spec.outputs) out_strides_.push_back(t.bytes() / models_);
     if (in_strides_.size() > kMaxOperands || out_strides_.size() > kMaxOperands)
       throw Error(fmt::format("mapped {}: more than {} operands", op.inner->name(), kMaxOperands));
   }
-  std::int64_t workspace() const override { return inner_->workspace(); }
+  std::int64_t workspace() const override { return at_once_ * align_up(inner_->workspace()); }
   void run(const Launch& l) const override {
     for (int piece = 0; piece < pieces(); ++piece) run_piece(l, piece);
   }
-  int pieces() const override { return static_cast<int>(models_) * inner_->pieces(); }
+  int pieces() const override { return at_once_ > 1 ? models_ / at_once_ : models_ * inner_->pieces(); }
   void run_piece(const Launch& l, int piece) const override {
-    const int model = piece / inner_->pieces();
-    const void* in[kMaxOperands];
-    void* out[kMaxOperands];
-    for (std::size_t i = 0; i < in_strides_.size(); ++i)
-      in[i] = static_cast<const std::byte*>(l.in[i]) + model * in_strides_[i];
-    for (std::size_t i = 0; i < out_strides_.size(); ++i)
-      out[i] = static_cast<std::byte*>(l.out[i]) + model * out_strides_[i];
-    inner_->run_piece({in, out, l.workspace, l.batch, l.rank}, piece % inner_->pieces());
+    if (at_once_ == 1) {
+      const Operands of(*this, l, piece / inner_->pieces());
+      return inner_->run_piece(of.launch(l, l.workspace), piece % inner_->pieces());
+    }
+    std::array<std::exception_ptr, kMostAtOnce> errors;
+    parallel_parts(at_once_, at_once_, [&](std::int64_t begin, std::int64_t) {
+      const Operands of(*this, l, piece * at_once_ + static_cast<int>(begin));
+      auto* const scratch = static_cast<std::byte*>(l.workspace) + begin * align_up(inner_->workspace());
+      try {
+        inner_->run(of.launch(l, scratch));
+      } catch (...) {
+        errors[static_cast<std::size_t>(begin)] = std::current_exception();
+      }
+    });
+    for (const std::exception_ptr& error : errors)
+      if (error) std::rethrow_exception(error);
   }
 
  private:
   static constexpr std::size_t kMaxOperands = 64;  // a DLRM looks up 26 tables at once
+
+  // Those of one model.
+  struct Operands {
+    Operands(const MappedKernel& kernel, const Launch& l, int model) {
+      for (std::size_t i = 0; i < kernel.in_strides_.size(); ++i)
+        in[i] = static_cast<const std::byte*>(l.in[i]) + model * kernel.in_strides_[i];
+      for (std::size_t i = 0; i < kernel.out_strides_.size(); ++i)
+        out[i] = static_cast<std::byte*>(l.out[i]) + model * kernel.out_strides_[i];
+    }
+    Launch launch(const Launch& all, void* workspace) const {
+      return {in, out, workspace, all.batch, all.rank};
+    }
+    const void* in[kMaxOperands];
+    mutable void* out[kMaxOperands];
+  };
+
   KernelPtr inner_;
-  std::int64_t models_;
+  int models_, at_once_;
   std::vector<std::int64_t> in_strides_, out_strides_;
 };
+
+// How many models a team works on at once: if they divide evenly, each thread takes whole models, unless all
+// together are too little work for a team, or one model's operands are too large for a core's caches. (With
+// two threads, convolutions of 4 MB are 1.05 times faster so, a matrix product that writes 3 MB is 1.4 times
+// slower.)
+int models_at_once(const MappedOp& op, const KernelSpec& spec) {
+  const Work work = op.cost(spec.inputs, spec.outputs);
+  const bool is_little =
+      work.flops < kTeamFlops && useful_threads(spec.threads, static_cast<std::int64_t>(work.bytes)) == 1;
+  const double most = dynamic_cast<const MatMulOp*>(op.inner.get()) ? kMostBytesOfProduct : kMostBytesOfOne;
+  const bool is_large = work.bytes / static_cast<double>(op.models) > most;
+  const bool divides = spec.threads <= kMostAtOnce && op.models % spec.threads == 0;
+  return divides && !is_little && !is_large ? spec.threads : 1;
+}
 
 }  // namespace
 
@@ -171,8 +220,10 @@ KernelPtr make_mapped(const KernelSpec& spec) {
   const Types in = op.inner_types(spec.inputs);
   Types out;
   for (const auto& t : spec.outputs) out.push_back(without_models(t));
-  const KernelSpec inner{*op.inner, in, out, spec.tag, spec.threads, spec.microbatches, spec.channel};
-  return std::make_unique<MappedKernel>(spec.table->make(inner), op, spec);
+  const int at_once = models_at_once(op, spec), threads = spec.threads / at_once;
+  const TeamSize team(threads);
+  const KernelSpec inner{*op.inner, in, out, spec.tag, threads, spec.microbatches, spec.channel};
+  return std::make_unique<MappedKernel>(spec.table->make(inner), op, spec, at_once);
 }
 
 }  // namespace tandem::engine
