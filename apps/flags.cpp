@@ -1,6 +1,7 @@
 #include "flags.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -9,10 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/base/contains.h>
+#include <tandem/core/base/named.h>
 #include <tandem/engine.h>
+#include <tandem/memory/memory_policies.h>
 
 #include "augment.h"
 #include "log.h"
+#include "memory_report.h"
 #include "parse_bytes.h"
 #include "pipeline_options.h"
 #include "typed_schedule.h"
@@ -48,6 +52,12 @@ void check_measured(const O& o) {
   std::set<int> different(o.measure_prediction.begin(), o.measure_prediction.end());
   if (different.size() != o.measure_prediction.size())
     throw Error(fmt::format("each number must be given once, not {}", fmt::join(o.measure_prediction, ",")));
+}
+void check_arrays(const O& o) {
+  const int models = std::accumulate(o.arrays.begin(), o.arrays.end(), 0);
+  if (!o.arrays.empty() && models != o.models)
+    throw Error(fmt::format("the arrays {} have {} together, and --models is {}", fmt::join(o.arrays, ","),
+                            counted(models, "model"), o.models));
 }
 void check_loss_scale(const O& o) {
   if (o.loss_scale > 0) check(LossScale{.initial = o.loss_scale});
@@ -137,6 +147,18 @@ std::vector<Flag> data_flags() {
        between(0, kMostEpochs), needs_training, nothing},
       {"--models", &O::models, "models trained side by side (0: as many as --lr or --seed list)",
        between(0, kMostParts), always, network},
+      {"--arrays",
+       &O::arrays,
+       "models in arrays of these sizes: 2,2,1. An array is computed together; arrays take turns, or form a\n"
+       "pair with --array-ring. Default: one array of all models, or as --memory-budget needs",
+       {.least = 1, .most = kMostParts, .check = check_arrays},
+       always,
+       nothing},
+      {"--array-lanes", &O::array_lanes, "arrays that are computed at once, each by its part of the cores",
+       between(1, kMostThreads), needs(&O::arrays, "without --arrays"), nothing},
+      {"--array-ring", &O::array_ring,
+       "compute the backward of each array beside the forward of the next (of two arrays: μ-TWO's pair)", any,
+       needs(&O::arrays, "without --arrays"), nothing},
       {"--seed", &O::seed,
        "seed, or one per model: 1,2. Each model takes its weights and dropout from its own seed. The\n"
        "first seed decides the order of samples and the drawn images, the same for all models. With\n"
@@ -304,9 +326,31 @@ std::vector<Flag> parallelism_flags() {
 std::vector<Flag> memory_flags() {
   return {
       {"--memory-budget", &O::memory_budget,
-       "limit per device: 64K, 512MB, 1.5GiB (K and kB are 1000 bytes, KiB 1024); a plan that needs more\n"
-       "is refused before training",
+       "limit per device: 64K, 512MB, 1.5GiB (K and kB are 1000 bytes, KiB 1024). If training needs more,\n"
+       "backward computes activations again, and swaps them with --copy-link, as --memory-plan plans it",
        readable(&O::memory_budget, parse_bytes), always, nothing},
+      {"--memory-plan", &O::memory_plan,
+       fmt::format(
+           "how to plan memory: {} (docs/memory.md;\ndefault: mu-two+ if --memory-budget is too small without)",
+           fmt::join(names_of(memory_policies()), ", ")),
+       readable(&O::memory_plan, memory_policy), needs_training, nothing},
+      {"--copy-link", &O::copy_link,
+       "play a device with memory of its own, and this link to the host: 32GB/s, or 32GB/s,shared if one\n"
+       "copy at a time passes it. Without it swaps save nothing on a CPU, so plans only compute again",
+       readable(&O::copy_link, parse_copy_link),
+       [](const O& o) {
+         return o.memory_budget.empty() && o.memory_plan.empty()
+                    ? "without --memory-budget or --memory-plan, whose copies take it"
+                    : "";
+       },
+       nothing},
+      {"--explain", &O::explain, "print what the memory plan does with each activation, and why", any,
+       [](const O& o) {
+         return o.memory_budget.empty() && o.memory_plan.empty()
+                    ? "without --memory-budget or --memory-plan, which plan memory"
+                    : "";
+       },
+       nothing},
       {"--plan", &O::plan,
        "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md); or the all-reduce.json of\n"
        "another run, whose measurement replaces that of this run if both have the same gradients, batch\n"
@@ -393,12 +437,12 @@ std::vector<Flag> simulation_flags() {
        any, always, nothing},
       {"--profile", &O::profile,
        "kernel times from the profile.json of an earlier --simulate --output, with the same network, batch,\n"
-       "ranks and micro-batches: stages are cut by them; --simulate, which then measures nothing, also needs\n"
+       "ranks and micro-batches: stages are cut and memory is planned by them; --simulate, which then measures nothing, also needs\n"
        "the same stages and schedule",
        any,
        [](const O& o) -> std::string {
-         if (o.simulate) return "";
-         if (o.stages < 2) return "without --simulate, and without stages that are cut by it";
+         if (o.simulate || !o.memory_plan.empty() || !o.memory_budget.empty()) return "";
+         if (o.stages < 2) return "without --simulate, a memory plan, or stages that are cut by it";
          return o.evaluate ? "with --evaluate, which keeps the cuts of training" : "";
        },
        nothing},

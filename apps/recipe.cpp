@@ -11,6 +11,7 @@
 #include <tandem/plan/plan_file.h>
 
 #include "log.h"
+#include "memory_report.h"
 #include "parse_bytes.h"
 #include "pipeline_options.h"
 #include "typed_schedule.h"
@@ -47,7 +48,7 @@ CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   const int here = mpi ? mpi->local_size() : 0;  // ranks on this machine; 0: not known
   // mpirun may have bound this process to some of the machine's cores.
   const bool own = mpi && c.available < static_cast<int>(std::thread::hardware_concurrency());
-  c.lanes = schedule_of(o).compute_lanes();  // per rank
+  c.lanes = std::max(schedule_of(o).compute_lanes(), o.array_lanes);  // per rank
   const int sharing = own ? 1 : here > 0 ? here : o.ranks * o.devices;
   c.lanes *= sharing;
   c.loaders = o.workers * (mpi ? std::min(sharing, o.ranks) : 1);  // each process whose stage takes images
@@ -64,6 +65,9 @@ CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
 Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   Strategy s;
   s.models = o.models;
+  s.arrays = o.arrays;
+  s.array_order = o.array_ring ? ArrayOrder::ring : ArrayOrder::in_turn;
+  s.array_lanes = o.array_lanes;
   s.replicas = o.ranks;
   s.stages = o.stages;
   s.microbatches = o.microbatches;
@@ -86,6 +90,8 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if (!o.link.empty()) s.link = parse_link(o.link);
   s.collective = parse_collective(o.collective);
   if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
+  s.memory_plan = o.memory_plan;
+  if (!o.copy_link.empty()) s.copy_link = parse_copy_link(o.copy_link);
   const bool names_policy = o.allreduce != "auto";
   const bool plans_from_bytes =
       names_policy && !o.dump_profile && !all_reduce_policy(o.allreduce).needs_times;

@@ -22,26 +22,6 @@ namespace {
 
 constexpr std::int64_t kSimulatedBatches = 20;
 
-// The kernels of the run and, of a pipeline, also those of its layers, and of the cuts that are best by them:
-// a run with this profile has these cuts.
-Profile measured(const TrainOptions& o, const Strategy& strategy, const Graph& forward,
-                 const Program& program, const CifarData& data) {
-  Profile profile;
-  const StateDict state = initial_state(o, data.classes);
-  const auto measure = [&](const Program& p) {
-    TrainFeed host = measured_feed(data.train, o.batch_size, o.microbatches, o.seed);
-    profile.measure(p, cpu_kernels(), host, state);
-  };
-  if (strategy.stages > 1) {
-    measure(layers_program(forward, strategy));
-    Strategy best = strategy;
-    best.cuts = measured_cuts(forward, strategy, profile);
-    if (best.cuts != strategy.cuts) measure(build(forward, best));
-  }
-  measure(program);
-  return profile;
-}
-
 // What `tandem sim pipeline` reads. Times of another machine, from --profile, have no measured corun.
 StageProfile stage_profile(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
                            const Program& program, const Graph& forward, const CifarData& data) {
@@ -68,6 +48,24 @@ void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
 
 }  // namespace
 
+Profile measured_profile(const TrainOptions& o, const Strategy& strategy, const Graph& forward,
+                         const Program& program, const CifarData& data) {
+  Profile profile;
+  const StateDict state = initial_state(o, data.classes);
+  const auto measure = [&](const Program& p) {
+    TrainFeed host = measured_feed(data.train, o.batch_size, o.microbatches, o.seed);
+    profile.measure(p, cpu_kernels(), host, state);
+  };
+  if (strategy.stages > 1) {
+    measure(layers_program(forward, strategy));
+    Strategy best = strategy;
+    best.cuts = measured_cuts(forward, strategy, profile);
+    if (best.cuts != strategy.cuts) measure(build(forward, best));
+  }
+  measure(program);
+  return profile;
+}
+
 void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores, const Graph& forward,
               const CifarData& data, const std::optional<Profile>& known, RunDirectory& directory) {
   Program program = build(forward, s);
@@ -75,7 +73,7 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
       o.steps > 0 ? o.steps : std::min(kSimulatedBatches, data.train->size() / o.batch_size);
   require_simulable("--steps", batches, program);
   if (!known) log_info("measures the kernels of the run, and of a pipeline those of its layers");
-  const Profile profile = known ? *known : measured(o, s, forward, program, data);
+  const Profile profile = known ? *known : measured_profile(o, s, forward, program, data);
   program = with_costs(std::move(program), profile);
   const int busy = s.threads * cores.lanes;
   say_what_is_assumed(o, busy, cores.available);

@@ -30,8 +30,10 @@ struct TrainOptions {
   int max_rollbacks = 3;
   std::string parallel, schedule = "1f1b", spectrain_target = "paper", sgd_rule = "momentum",
                         clip_scope = "model", transport, allreduce = "auto", collective = "auto", link,
-                        memory_budget, plan;
-  std::vector<int> comm_threads, measure_prediction;
+                        memory_budget, memory_plan, copy_link, plan;
+  std::vector<int> comm_threads, measure_prediction, arrays;
+  int array_lanes = 1;
+  bool array_ring = false;
   int ranks = 0, stages = 0, chunks = 1, microbatches = 0, threads = 0;
   /// Of a pipeline, and the one with the last stage; settled when the command line has been parsed.
   int devices = 1, last_device = 0;
@@ -42,7 +44,8 @@ struct TrainOptions {
   std::int64_t checkpoint_every = 0, keep_every = 0;
   int keep = 2;
   std::string resume, profile;
-  bool keep_best = false, evaluate = false, simulate = false, force = false, dump_profile = false;
+  bool keep_best = false, evaluate = false, simulate = false, force = false, dump_profile = false,
+       explain = false;
   std::string command_line, config;  ///< as typed, and as a file for --config
 };
 

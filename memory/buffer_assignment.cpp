@@ -15,8 +15,9 @@ namespace {
 
 class BufferAssigner {
  public:
-  BufferAssigner(const Graph& graph, std::span<const NodeId> order)
+  BufferAssigner(const Graph& graph, std::span<const NodeId> order, const std::set<ValueId>& keep)
       : g_(graph),
+        keep_(keep),
         position_(graph.nodes().size(), -1),
         root_(graph.values().size()),
         uses_(graph.values().size()) {
@@ -26,6 +27,7 @@ class BufferAssigner {
     for (std::size_t i = 0; i < order.size(); ++i) position_[order[i]] = static_cast<int>(i);
     for (const NodeId n : graph.nodes().ids()) {
       const Node& node = g_.node(n);
+      if (node.tag.stage > 0 || node.tag.microbatch > 0) one_task_ = false;
       for (ValueId v : node.outputs) root_[v] = v;
       if (const auto view = view_of(g_, node))
         root_[node.outputs[0]] = root_[*view];
@@ -55,7 +57,7 @@ class BufferAssigner {
       const ValueId v = node.inputs[0];
       if (!is_free(v) || maker(v)->tag.lag != node.tag.lag || maker(v)->tag.stage != node.tag.stage) continue;
       if (maker(v)->op->joins_operands()) continue;  // it lies next to the others of its group
-      location(v) = {block_of(assign->state), 0, 1};
+      location(v) = {block_of(assign->state), offset_of(assign->models, g_.state(assign->state).type), 1};
       buffers_.assigned_in_place.insert(n);
     }
   }
@@ -80,14 +82,20 @@ class BufferAssigner {
     }
   }
 
+  // Under a pipeline, micro-batches and stages have lags of their own; arrays of models have one for forward
+  // and one for backward, and no values in common.
+  bool may_follow(const Tag& maker, const Tag& node) const {
+    return one_task_ ? maker.lag <= node.lag : maker.lag == node.lag;
+  }
+
   bool may_overwrite(ValueId r, NodeId n) const {
     const Node& node = g_.node(n);
-    if (!maker(r) || is_read(r) || maker(r)->tag.lag != node.tag.lag ||
+    if (!maker(r) || is_read(r) || keep_.contains(r) || !may_follow(maker(r)->tag, node.tag) ||
         maker(r)->op->lane() != LaneKind::compute)
       return false;
     return std::ranges::all_of(uses_[r], [&](NodeId use) {
       const Tag& tag = g_.node(use).tag;
-      return use == n || (position_[use] < position_[n] && tag.lag == node.tag.lag &&
+      return use == n || (std::pair(tag.lag, position_[use]) < std::pair(node.tag.lag, position_[n]) &&
                           tag.lane == node.tag.lane && g_.node(use).op->lane() == node.op->lane());
     });
   }
@@ -111,9 +119,11 @@ class BufferAssigner {
   }
 
   const Graph& g_;
+  const std::set<ValueId>& keep_;
   IdVector<NodeId, int> position_;
   IdVector<ValueId, ValueId> root_;
   IdVector<ValueId, std::vector<NodeId>> uses_;  // by root: the nodes that use it, without views
+  bool one_task_ = true;                         // one stage and one micro-batch
   std::set<ValueId> taken_;                      // overwritten by an output
   BufferAssignment buffers_;
 };
@@ -140,8 +150,9 @@ Graph copy_shared_operands(const Graph& graph) {
   return rewrite.take();
 }
 
-BufferAssignment assign_buffers(const Graph& graph, std::span<const NodeId> order) {
-  return BufferAssigner(graph, order).take();
+BufferAssignment assign_buffers(const Graph& graph, std::span<const NodeId> order,
+                                const std::set<ValueId>& keep) {
+  return BufferAssigner(graph, order, keep).take();
 }
 
 }  // namespace tandem::engine

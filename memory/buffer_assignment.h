@@ -1,4 +1,5 @@
 #pragma once
+#include <set>
 #include <span>
 
 #include <tandem/core/graph/graph.h>
@@ -16,7 +17,9 @@ Graph copy_shared_operands(const Graph& graph);
 /// - the operands of an op with `Op::joins_operands`, such as the gradients of a fusion group, lie one after
 ///   another in their own block, and the op works on them there;
 /// - an op that can work in place does so on an input that no later node uses.
-/// Throws Error if an operand to be joined already lies somewhere else.
-BufferAssignment assign_buffers(const Graph& graph, std::span<const NodeId> order);
+/// No op works in place on the values of `keep`. Throws Error if an operand to be joined already lies
+/// somewhere else.
+BufferAssignment assign_buffers(const Graph& graph, std::span<const NodeId> order,
+                                const std::set<ValueId>& keep = {});
 
 }  // namespace tandem::engine

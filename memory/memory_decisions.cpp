@@ -66,12 +66,14 @@ class Planner {
   }
 
   std::optional<CostedPlan> plan() {
-    if (!find_closures()) return std::nullopt;
+    do {
+      if (!find_closures()) return std::nullopt;
+    } while (take_from_repeats());
+    find_repeats();
     find_deadlines();
     prompts_.assign(uses_.size(), kNever);
     emit();  // without copies ahead of their reader
-    place_prompts();
-    emit();
+    if (place_prompts()) emit();
     return CostedPlan{std::move(plan_), cost_};
   }
 
@@ -147,6 +149,7 @@ class Planner {
 
   bool find_closures() {
     closures_.assign(list_.size(), {});
+    kept_.clear();
     for (int i = 0; i < std::ssize(list_); ++i) {
       std::vector<int> made;
       const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
@@ -162,6 +165,61 @@ class Planner {
         if (treated(v) == Treatment::recompute_and_keep && i <= uses(v).last_backward) kept_.push_back(v);
     }
     return true;
+  }
+
+  // A value that a repeated node makes again need not be swapped. Returns whether there was one.
+  bool take_from_repeats() {
+    bool any = false;
+    for (const auto& closure : closures_)
+      for (const Place place : closure)
+        for (const int v : node(place).outputs)
+          if (treated(v) == Treatment::swap) {
+            d_.values[static_cast<std::size_t>(v)] = Treatment::recompute_and_keep;
+            any = true;
+          }
+    return any;
+  }
+
+  // A node that is repeated makes all of its outputs again, also those that are there: these are free from
+  // their last use before on.
+  struct Event {
+    int place;
+    std::size_t within;  // which of the repeated nodes there; last the place's own node
+    bool makes;
+    auto when() const { return std::pair(place, within); }
+  };
+  void find_repeats() {
+    std::vector<bool> repeated(uses_.size());
+    bool any = false;
+    for (const auto& closure : closures_)
+      for (const Place place : closure)
+        for (const int v : node(place).outputs)
+          if (node(place).outputs.size() > 1)
+            repeated[static_cast<std::size_t>(v)] = any = true;
+    events_.clear();
+    if (!any) return;
+    events_.resize(uses_.size());
+    for (int i = 0; i < std::ssize(list_); ++i) {
+      const auto& closure = closures_[static_cast<std::size_t>(i)];
+      for (std::size_t k = 0; k <= closure.size(); ++k) {
+        const MemoryNode& n = node(k < closure.size() ? closure[k] : list_[static_cast<std::size_t>(i)]);
+        const auto add = [&](const std::vector<int>& values, bool makes) {
+          for (const int v : values)
+            if (repeated[static_cast<std::size_t>(v)])
+              events_[static_cast<std::size_t>(v)].push_back({i, k, makes});
+        };
+        add(n.inputs, false);
+        add(n.outputs, true);
+      }
+    }
+  }
+  // Whether a value that rests after these nodes is made again before anything reads it.
+  bool is_made_next(int v, int place, std::size_t within) const {
+    if (events_.empty()) return false;
+    const auto& events = events_[static_cast<std::size_t>(v)];
+    const auto next = std::ranges::upper_bound(events, std::pair(place, within), {}, &Event::when);
+    if (next != events.end()) return next->makes;
+    return uses(v).wraps && !events.empty() && events.front().makes;
   }
 
   // A swapped value must be back before its first reader of backward, and before nodes that are repeated.
@@ -181,7 +239,8 @@ class Planner {
 
   // Chooses where copies from the host begin: the latest deadline first, as late as they still arrive in
   // time; later, where the memory is full.
-  void place_prompts() {
+  // Returns whether there are any.
+  bool place_prompts() {
     std::vector<int> swapped;
     for (int v = 0; v < std::ssize(uses_); ++v)
       if (treated(v) == Treatment::swap) swapped.push_back(v);
@@ -199,6 +258,7 @@ class Planner {
       prompts_[static_cast<std::size_t>(v)] = p;
       end = std::min(end, start);
     }
+    return !swapped.empty();
   }
 
   void step(MemoryStep::Kind kind, int v) { execute({kind, v, kNever, kNever}); }
@@ -285,7 +345,7 @@ class Planner {
       };
       for (const auto* values : {&n.inputs, &n.outputs})
         for (const int v : *values)
-          if (machine_->is_resident(v) && !stays(v) && !is_read(v)) free(v);
+          if (machine_->is_resident(v) && ((!stays(v) && !is_read(v)) || is_made_next(v, i, k))) free(v);
     }
   }
 
@@ -295,6 +355,10 @@ class Planner {
         if (kind(v) == Kind::parameter || !machine_->is_resident(v) || leaves(v)) continue;
         const Uses& u = uses(v);
         const bool forward = n.phase == Phase::forward;
+        if (is_made_next(v, i, closures_[static_cast<std::size_t>(i)].size())) {
+          free(v);
+          continue;
+        }
         if (kind(v) == Kind::input) {
           if (!p_.is_pair() && !keeps_inputs_ && i == std::max(u.last_forward, u.last_backward)) free(v);
         } else if (forward && u.in_forward) {
@@ -317,7 +381,9 @@ class Planner {
     plan_ = {};
     for (int v = 0; v < std::ssize(uses_); ++v)
       if (uses(v).wraps) {
-        if (treated(v) == Treatment::retain) plan_.resident_at_start.push_back(v);
+        const bool is_made_first = !events_.empty() && !events_[static_cast<std::size_t>(v)].empty() &&
+                                   events_[static_cast<std::size_t>(v)].front().makes;
+        if (treated(v) == Treatment::retain && !is_made_first) plan_.resident_at_start.push_back(v);
         if (treated(v) == Treatment::swap) plan_.host_at_start.push_back(v);
       }
     machine_.emplace(p_, plan_.resident_at_start, plan_.host_at_start);
@@ -347,7 +413,7 @@ class Planner {
   }
 
   const MemoryProblem& p_;
-  const MemoryDecisions& d_;
+  MemoryDecisions d_;
   std::int64_t limit_;
   std::vector<Place> list_;
   std::vector<Uses> uses_;
@@ -355,6 +421,7 @@ class Planner {
   bool keeps_inputs_ = false;
   std::vector<int> kept_;                     // computed again at an earlier place, and kept
   std::vector<std::vector<Place>> closures_;  // per place: the nodes that are repeated before it
+  std::vector<std::vector<Event>> events_;    // of values that are made again while they are there
   std::vector<int> deadlines_, prompts_;      // per value: places
   std::vector<double> begins_;                // per place: when it begins
   std::vector<std::int64_t> full_;            // per place: the most bytes there

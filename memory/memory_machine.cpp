@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 
 namespace tandem::engine {
@@ -14,26 +13,33 @@ using Kind = MemoryValue::Kind;
 
 MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int>& resident_at_start,
                              const std::vector<int>& host_at_start)
-    : problem_(problem),
-      values_(problem.values.size()),
-      resident_at_start_(resident_at_start),
-      host_at_start_(host_at_start) {
+    : problem_(problem), values_(problem.values.size()) {
   add_bytes(problem.static_bytes);
   for (std::size_t v = 0; v < values_.size(); ++v)
     if (problem.values[v].kind == Kind::input) {
       values_[v].resident = values_[v].defined = true;
       add_bytes(problem.values[v].bytes);
     }
+  std::vector<bool> may_be_there(values_.size());
+  if (problem.is_pair())
+    for (const MemoryNode& n : graph(0).nodes)
+      if (n.phase == Phase::forward)
+        for (const int v : n.outputs) may_be_there[static_cast<std::size_t>(v)] = true;
+  const auto check = [&](int v) {
+    if (!may_be_there[static_cast<std::size_t>(v)])
+      throw Error(fmt::format(
+          "the memory plan's start: value {} is not of the forward pass of a pair's first graph", of(v).id));
+  };
   for (const int v : resident_at_start) {
-    check_start(v);
+    check(v);
     if (value(v).resident)
       throw Error(fmt::format("the memory plan's start: value {} is there twice", of(v).id));
-    value(v).resident = value(v).defined = true;
+    value(v).resident = value(v).defined = value(v).resident_at_start = true;
     add_bytes(of(v).bytes);
   }
   for (const int v : host_at_start) {
-    check_start(v);
-    value(v).on_host = true;
+    check(v);
+    value(v).on_host = value(v).on_host_at_start = true;
   }
   for (int g = 0; g < std::ssize(problem.graphs); ++g) {
     first_.push_back(problem.is_pair() && g == 0 ? graph(g).forward_nodes() : 0);
@@ -55,15 +61,6 @@ void MemoryMachine::refuse_value(const char* verb, int v, const char* why) const
 void MemoryMachine::add_bytes(std::int64_t bytes) {
   live_ += bytes;
   cost_.peak_bytes = std::max(cost_.peak_bytes, live_);
-}
-
-void MemoryMachine::check_start(int v) const {
-  const bool made = problem_.is_pair() && std::ranges::any_of(graph(0).nodes, [&](const MemoryNode& n) {
-                      return n.phase == Phase::forward && contains(n.outputs, v);
-                    });
-  if (!made)
-    throw Error(fmt::format(
-        "the memory plan's start: value {} is not of the forward pass of a pair's first graph", of(v).id));
 }
 
 void MemoryMachine::execute(const MemoryStep& step) {
@@ -182,11 +179,11 @@ MemoryCost MemoryMachine::finish() const {
     if (is_under_copy(v)) refuse_end("is under copy");
     if (of(v).kind == Kind::output && !there) refuse_end("is an output, and not there");
     if (!problem_.is_pair()) continue;
-    const bool was_there = of(v).kind == Kind::input || contains(resident_at_start_, v);
+    const bool was_there = of(v).kind == Kind::input || at(v).resident_at_start;
     if (was_there && !there) refuse_end("was there at the start, and is not");
     if (!was_there && at(v).resident && of(v).kind != Kind::output)
       refuse_end("is there, and was not at the start");
-    if (contains(host_at_start_, v) && !at(v).on_host) refuse_end("was on the host at the start, and is not");
+    if (at(v).on_host_at_start && !at(v).on_host) refuse_end("was on the host at the start, and is not");
   }
   MemoryCost cost = cost_;
   cost.time_ms = clock_;

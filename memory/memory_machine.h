@@ -29,6 +29,7 @@ class MemoryMachine {
  private:
   struct Value {
     bool resident = false, defined = false, on_host = false;
+    bool resident_at_start = false, on_host_at_start = false;
     enum { none, to_host, to_device } copy = none;
     bool was_copied = false;
     bool updated = false;  // a parameter: an update that reads it has run
@@ -45,7 +46,6 @@ class MemoryMachine {
   [[noreturn]] void refuse(const std::string& why) const;
   [[noreturn]] void refuse_value(const char* verb, int v, const char* why) const;
   void add_bytes(std::int64_t bytes);
-  void check_start(int v) const;
   void alloc(int v);
   void release(int v);
   void compute(const MemoryNode& node, bool again);
@@ -59,7 +59,6 @@ class MemoryMachine {
 
   const MemoryProblem& problem_;
   std::vector<Value> values_;
-  std::vector<int> resident_at_start_, host_at_start_;
   std::vector<int> first_, next_;  // per graph: nodes
   std::vector<int> runs_;          // per graph: nodes that have run
   int executed_ = 0;

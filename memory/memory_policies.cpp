@@ -8,6 +8,7 @@
 
 #include <tandem/core/base/contains.h>
 #include <tandem/core/base/named.h>
+#include <tandem/memory/lifetimes.h>
 #include <tandem/memory/optimal_plan.h>
 
 namespace tandem::engine {
@@ -25,86 +26,28 @@ MemoryDecisions none(const MemoryProblem& problem, std::int64_t) { return retain
 
 MemoryDecisions vdnn(const MemoryProblem& problem, std::int64_t) {
   MemoryDecisions d = retain_all(problem);
+  if (!problem.can_copy()) return d;
   for (const int v : candidates_of(problem)) d.values[static_cast<std::size_t>(v)] = Treatment::swap;
   return d;
 }
 
 // Chen et al.: of n values, every √n-th stays; the others of a segment are computed again together.
 MemoryDecisions checkpoint(const MemoryProblem& problem, std::int64_t limit) {
-  MemoryDecisions d = retain_all(problem);
   const std::vector<int> candidates = candidates_of(problem);
   const auto segment = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(candidates.size()))));
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if ((i + 1) % segment == 0) continue;
-    Treatment& t = d.values[static_cast<std::size_t>(candidates[i])];
-    t = Treatment::recompute_and_keep;
-    if (!plan_of(problem, d, limit)) t = Treatment::retain;  // a node of it cannot be repeated
-  }
-  return d;
-}
-
-// Where values are made and read, and how long they rest between forward and backward.
-class Lifetimes {
- public:
-  explicit Lifetimes(const MemoryProblem& p) : p_(p), producer_(p.values.size()), rest_ms_(p.values.size()) {
-    for (std::size_t g = 0; g < p.graphs.size(); ++g) {
-      std::vector<double> last(p.values.size(), kNever);
-      double clock = 0;
-      for (std::size_t n = 0; n < p.graphs[g].nodes.size(); ++n) {
-        const MemoryNode& node = p.graphs[g].nodes[n];
-        const double begin = clock;
-        clock += node.run_ms;
-        for (const int v : node.outputs) {
-          producer_[static_cast<std::size_t>(v)] = {g, n, true};
-          if (node.phase == Phase::forward) last[static_cast<std::size_t>(v)] = clock;
-        }
-        for (const int v : node.inputs) {
-          double& of = last[static_cast<std::size_t>(v)];
-          if (node.phase == Phase::forward) {
-            of = clock;
-          } else if (of < kNever) {
-            rest_ms_[static_cast<std::size_t>(v)] = begin - of;
-            of = kNever;
-          }
-        }
-      }
+  const auto decided = [&](bool tests) {
+    MemoryDecisions d = retain_all(problem);
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      if ((i + 1) % segment == 0) continue;
+      Treatment& t = d.values[static_cast<std::size_t>(candidates[i])];
+      t = Treatment::recompute_and_keep;
+      if (tests && !plan_of(problem, d, limit)) t = Treatment::retain;  // a node of it cannot be repeated
     }
-  }
-  /// From the last reader of forward to the first of backward.
-  double rest_ms(int v) const { return rest_ms_[static_cast<std::size_t>(v)]; }
-
-  /// The time of all nodes that make `v` again if the values with these treatments are there.
-  double recompute_ms(int v, const std::vector<Treatment>& treatments,
-                      std::vector<int>* needed = nullptr) const {
-    std::vector<bool> seen(p_.values.size());
-    double ms = 0;
-    add(v, treatments, seen, ms, needed, true);
-    return ms;
-  }
-
- private:
-  struct Producer {
-    std::size_t graph, node;
-    bool exists;
+    return d;
   };
-  void add(int v, const std::vector<Treatment>& t, std::vector<bool>& seen, double& ms,
-           std::vector<int>* needed, bool first) const {
-    const Producer& p = producer_[static_cast<std::size_t>(v)];
-    if (!p.exists || seen[static_cast<std::size_t>(v)]) return;
-    const Treatment treatment = t[static_cast<std::size_t>(v)];
-    const bool there = rest_ms(v) > 0 && (treatment == Treatment::retain || treatment == Treatment::swap);
-    if (there && !first) return;
-    const MemoryNode& node = p_.graphs[p.graph].nodes[p.node];
-    for (const int out : node.outputs) seen[static_cast<std::size_t>(out)] = true;
-    if (needed && !first) needed->push_back(v);
-    ms += node.run_ms;
-    for (const int in : node.inputs) add(in, t, seen, ms, needed, false);
-  }
-
-  const MemoryProblem& p_;
-  std::vector<Producer> producer_;
-  std::vector<double> rest_ms_;
-};
+  MemoryDecisions all = decided(/*tests=*/false);
+  return plan_of(problem, all, limit) ? all : decided(/*tests=*/true);
+}
 
 // The paper's greedy scheduler (algorithms B to F, as docs/memory.md settles them): swaps or recomputes one
 // value after the other, whichever costs less time, until the plan is within the limit.
@@ -152,24 +95,31 @@ class Greedy {
     const int s = *std::ranges::max_element(left_, {}, [&](int v) {
       return lifetimes_.rest_ms(v) - (options_.free_time ? 2 * p_.copy_ms(v) : 0);
     });
-    const int r = *std::ranges::max_element(left_, {}, [&](int v) { return recompute_ratio(v); });
-    Try swapped = try_swap(s), recomputed{r, d_, {}};
+    const std::vector<int> count = counts();
+    const int r = *std::ranges::max_element(
+        left_, {}, [&](int v) { return recompute_ratio(v, count[static_cast<std::size_t>(v)]); });
+    Try recomputed{r, d_, {}};
     treatment(recomputed.decisions, r) = Treatment::recompute;
     recomputed.plan = plan_of(p_, recomputed.decisions, limit_);
-    const bool swaps = !recomputed.plan || swapped.plan->cost.time_ms <= recomputed.plan->cost.time_ms;
-    Try& chosen = swaps ? swapped : recomputed;
+    Try chosen = p_.can_copy() ? try_swap(s) : recomputed;
+    if (recomputed.plan && recomputed.plan->cost.time_ms < chosen.plan->cost.time_ms) chosen = recomputed;
+    std::erase(left_, chosen.value);
+    if (!chosen.plan) return;
     d_ = std::move(chosen.decisions);
     now_ = std::move(*chosen.plan);
-    std::erase(left_, chosen.value);
   }
 
-  double recompute_ratio(int v) const {
-    int count = 1;
+  // Per value, how many recomputed values it is made again for.
+  std::vector<int> counts() const {
+    std::vector<int> counts(p_.values.size(), 1);
     for (const int other : recomputed_values()) {
       std::vector<int> needed;
       lifetimes_.recompute_ms(other, d_.values, &needed);
-      if (contains(needed, v)) ++count;
+      for (const int v : needed) ++counts[static_cast<std::size_t>(v)];
     }
+    return counts;
+  }
+  double recompute_ratio(int v, int count) const {
     const double ms = count * lifetimes_.recompute_ms(v, d_.values);
     return static_cast<double>(p_.values[static_cast<std::size_t>(v)].bytes) / std::max(ms, 1e-12);
   }
@@ -240,6 +190,7 @@ class LocalSearch {
  public:
   LocalSearch(const MemoryProblem& problem, std::int64_t limit)
       : p_(problem), limit_(limit), candidates_(candidates_of(problem)) {
+    if (problem.can_copy()) treatments_.insert(treatments_.begin() + 1, Treatment::swap);
     std::size_t nodes = 0;
     for (const MemoryGraph& graph : problem.graphs) nodes += graph.nodes.size();
     left_ = std::min<std::size_t>(kMostPlans, kNodesPlanned / nodes);
@@ -273,8 +224,7 @@ class LocalSearch {
   bool change_each() {
     bool improved = false;
     for (const int v : candidates_)
-      for (const Treatment t :
-           {Treatment::retain, Treatment::swap, Treatment::recompute, Treatment::recompute_and_keep}) {
+      for (const Treatment t : treatments_) {
         MemoryDecisions d = best_;
         if (std::exchange(d.values[static_cast<std::size_t>(v)], t) != t) improved = try_plan(d) || improved;
       }
@@ -287,7 +237,7 @@ class LocalSearch {
     else
       for (int i = 0; i < 2; ++i)
         d.values[static_cast<std::size_t>(candidates_[draw(candidates_.size())])] =
-            static_cast<Treatment>(draw(4));
+            treatments_[draw(treatments_.size())];
     try_plan(d);
   }
   void move_forward_nodes(std::vector<int>& before) {
@@ -300,6 +250,7 @@ class LocalSearch {
   const MemoryProblem& p_;
   std::int64_t limit_;
   std::vector<int> candidates_;
+  std::vector<Treatment> treatments_{Treatment::retain, Treatment::recompute, Treatment::recompute_and_keep};
   std::size_t left_;  // plans to try
   MemoryDecisions best_;
   Rank rank_{std::numeric_limits<std::int64_t>::max(), kNever};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/core/graph/tag.h>
+#include <tandem/ops/copy_link.h>
 
 namespace tandem::engine {
 
@@ -40,12 +41,6 @@ struct MemoryGraph {
   }
 };
 
-/// The link between the device and the host.
-struct CopyLink {
-  double bytes_per_ms;
-  bool duplex = true;  ///< copies to the host and from it do not share it
-};
-
 /// What a memory plan plans: one training step of one graph; or one period of a pair of graphs that take
 /// turns, in which graph 0 computes backward and update and then its next forward, and graph 1 forward,
 /// backward and update.
@@ -56,6 +51,7 @@ struct MemoryProblem {
   std::int64_t static_bytes;  ///< of what is always there: parameters, states of optimizers
 
   bool is_pair() const { return graphs.size() == 2; }
+  bool can_copy() const { return link.bytes_per_ms > 0; }
   double copy_ms(int value) const {
     return static_cast<double>(values[static_cast<std::size_t>(value)].bytes) / link.bytes_per_ms;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -24,7 +25,12 @@ struct Life {
 
 class LifeTable {
  public:
-  explicit LifeTable(const Program& p) : p_(p), order_(p), accesses_(accesses_by_block(p)) {}
+  explicit LifeTable(const Program& p)
+      : p_(p), order_(p), waits_(p, is_host_copy), accesses_(accesses_by_block(p)) {
+    for (const BlockId b : p.blocks.ids())
+      for (const Access& a : accesses_[b])
+        if (a.write) writers_[{p.block(b).device, p.block(b).arena}].insert(lane(a));
+  }
 
   bool used(BlockId b) const { return !accesses_[b].empty(); }
 
@@ -38,8 +44,7 @@ class LifeTable {
     for (const Access& a : accesses)
       if (a.write && (!first || earlier(a, *first))) first = &a;
     if (!first) throw Error(fmt::format("block '{}' is never written", p_.block(b).name));
-    const LaneId home = lane(*first);
-    life.begin = life.end = first->delay * instructions + first->instruction;
+    life.begin = first->delay * instructions + first->instruction;
     for (const Access& a : accesses) {
       const std::int64_t at = a.delay * instructions + a.instruction;
       for (const LaneId l : p_.lanes.ids()) {
@@ -47,27 +52,41 @@ class LifeTable {
         auto& free = life.free_on[l];
         free = after == HappensBefore::kNever ? after : std::max(free, a.delay * instructions + after);
       }
-      // On its home lane a block lives until its last use; for a use elsewhere, until that is awaited.
-      const std::int64_t awaited = order_.first_after(a.instruction, home);
-      if (lane(a) == home)
-        life.end = std::max(life.end, at + 1);
-      else if (awaited != HappensBefore::kNever)
-        life.end = std::max(life.end, a.delay * instructions + awaited);
       if (a.write) {
         auto& written = life.written_on[lane(a)];
         written = std::min(written, at);
       }
     }
     // Members side by side can follow each other at any distance; then the block is always in use.
-    life.end = std::min(life.end, life.begin + p_.block(b).slots * instructions);
+    life.end = life.begin + p_.block(b).slots * instructions;
+    for (const LaneId l : writers_.at({p_.block(b).device, p_.block(b).arena}))
+      life.end = std::min(life.end, known_on(l, accesses));
     return life;
   }
 
  private:
   LaneId lane(const Access& a) const { return p_.lane_id(a.instruction); }
+
+  static bool is_host_copy(const Instruction& s) { return s.op && s.op->makes_host_copy(); }
+
+  // The first list position at which a lane knows that all uses are over: its own, and those it waited for. A
+  // copy to the host must be awaited itself, as memory plans have it.
+  std::int64_t known_on(LaneId l, const std::vector<Access>& accesses) const {
+    const auto instructions = static_cast<std::int64_t>(p_.instructions.size());
+    std::int64_t known = 0;
+    for (const Access& a : accesses) {
+      const bool is_own = lane(a) == l && !is_host_copy(p_.instruction(a.instruction));
+      const std::int64_t after = is_own ? a.instruction + 1 : waits_.first_after(a.instruction, l);
+      if (after == HappensBefore::kNever) return after;
+      known = std::max(known, a.delay * instructions + after);
+    }
+    return known;
+  }
+
   const Program& p_;
-  HappensBefore order_;
+  HappensBefore order_, waits_;
   IdVector<BlockId, std::vector<Access>> accesses_;
+  std::map<std::pair<int, Arena>, std::set<LaneId>> writers_;  // of a device's arena
 };
 
 std::int64_t modulo(std::int64_t a, std::int64_t m) { return (a % m + m) % m; }

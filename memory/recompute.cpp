@@ -6,6 +6,7 @@
 #include <set>
 
 #include <tandem/core/graph/graph_edit.h>
+#include <tandem/core/graph/graph_ops.h>
 #include <tandem/memory/activations.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/pointwise.h>
@@ -36,7 +37,10 @@ Tag tag_again(const Graph& g, const Readers& readers, const std::set<ValueId>& a
 // Implements cheap_activations.
 class CheapActivations {
  public:
-  explicit CheapActivations(const Graph& graph) : g_(graph), readers_(graph.readers()) {}
+  explicit CheapActivations(const Graph& graph) : g_(graph), readers_(graph.readers()) {
+    for (const Node& node : graph.nodes())
+      if (const auto* read = as<ReadOp>(node); read && read->age > 1) newest_weights_ = false;
+  }
 
   std::vector<ValueId> find() {
     for (const Node& node : g_.nodes()) {
@@ -45,7 +49,7 @@ class CheapActivations {
       const auto users = backward_readers(g_, readers_, v);
       const bool together = std::ranges::all_of(users, [&](NodeId r) {
         const Tag& tag = g_.node(r).tag;
-        return tag.lag == node.tag.lag && tag.stage == node.tag.stage;
+        return (tag.lag == node.tag.lag || newest_weights_) && tag.stage == node.tag.stage;
       });
       std::set<ValueId> chain;
       if (users.empty() || !together || g_.type(v).bytes() < kLarge) continue;
@@ -121,6 +125,7 @@ class CheapActivations {
 
   const Graph& g_;
   const Readers readers_;
+  bool newest_weights_ = true;  // backward comes before the next update of the weights that forward used
   std::set<ValueId> again_;
 };
 

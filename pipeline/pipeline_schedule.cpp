@@ -35,15 +35,32 @@ class Check {
       if (t.phase != Phase::barrier && t.microbatch >= parts)
         throw Error(
             fmt::format("the schedule's {} has the micro-batch {} of {}", to_string(t), t.microbatch, parts));
-      if (!at_.try_emplace({t.phase, t.stage, t.microbatch}, i).second)
+      if (!at_.try_emplace({t.phase, t.stage, t.microbatch, t.array}, i).second)
         throw Error(fmt::format("the schedule has the {} twice", to_string(t)));
     }
   }
 
   void run() const {
     check_devices();
+    for (int array = 0; array < s_.arrays(); ++array) check_array(array);
+    check_lanes();
+    check_barriers();
+  }
+
+ private:
+  static int count(const auto& list) { return static_cast<int>(list.size()); }
+
+  void check_array(int array) const {
+    const auto find = [&](Phase phase, int stage, int microbatch) {
+      const auto found = at_.find({phase, stage, microbatch, array});
+      if (found == at_.end())
+        throw Error(
+            fmt::format("the schedule has no {}", to_string(Task{phase, stage, microbatch, 0, 0, array})));
+      return found->second;
+    };
     const int last = count(s_.stages) - 1, microbatches = s_.microbatches();
     for (int k = 0; k <= last; ++k) {
+      const std::size_t update = find(Phase::update, k, 0);
       for (int i = 0; i < microbatches; ++i) {
         const std::size_t forward = find(Phase::forward, k, i), backward = find(Phase::backward, k, i);
         if (k > 0) require(forward, find(Phase::forward, k - 1, i));
@@ -52,8 +69,8 @@ class Check {
         if (k < last) require(backward, find(Phase::backward, k + 1, i));
         if (i > 0) require(backward, find(Phase::backward, k, i - 1));
         const WeightRule& weights = s_.stages[static_cast<std::size_t>(k)].weights;
-        require_age(forward, weights.forward_age);
-        if (weights.backward_age) require_age(backward, *weights.backward_age);
+        require_age(forward, update, weights.forward_age);
+        if (weights.backward_age) require_age(backward, update, *weights.backward_age);
         require_prediction(forward, weights.forward_predicts);
         require_prediction(backward, weights.backward_predicts);
         if (!weights.backward_age && weights.backward_predicts > 0)
@@ -62,20 +79,8 @@ class Check {
                           "age of its own",
                           to_string(s_.tasks[backward])));
       }
-      require(find(Phase::update, k, 0), find(Phase::backward, k, microbatches - 1));
+      require(update, find(Phase::backward, k, microbatches - 1));
     }
-    check_lanes();
-    check_barriers();
-  }
-
- private:
-  static int count(const auto& list) { return static_cast<int>(list.size()); }
-
-  std::size_t find(Phase phase, int stage, int microbatch) const {
-    const auto found = at_.find({phase, stage, microbatch});
-    if (found == at_.end())
-      throw Error(fmt::format("the schedule has no {}", to_string(Task{phase, stage, microbatch})));
-    return found->second;
   }
 
   // A task ends before another begins if it works on the batch in an earlier unit, or in the same unit and is
@@ -87,9 +92,8 @@ class Check {
                             when(later), to_string(e), when(earlier)));
   }
 
-  void require_age(std::size_t reader, int age) const {
+  void require_age(std::size_t reader, std::size_t update, int age) const {
     const Task& r = s_.tasks[reader];
-    const std::size_t update = find(Phase::update, r.stage, 0);
     const int least = s_.tasks[update].lag - r.lag + (update < reader ? 0 : 1);
     if (age < std::max(1, least))
       throw Error(
@@ -143,16 +147,17 @@ class Check {
   }
 
   const PipelineSchedule& s_;
-  std::map<std::tuple<Phase, int, int>, std::size_t> at_;  // positions in the list
+  std::map<std::tuple<Phase, int, int, int>, std::size_t> at_;  // positions in the list
 };
 
 }  // namespace
 
 std::string to_string(const Task& t) {
+  const std::string array = t.array > 0 ? fmt::format(" of array {}", t.array) : "";
   if (t.phase == Phase::barrier)
     return fmt::format("barrier of stage {} after tick {}", t.stage, t.microbatch);
-  if (t.phase == Phase::update) return fmt::format("update of stage {}", t.stage);
-  return fmt::format("{} of micro-batch {} on stage {}", name_of(t.phase), t.microbatch, t.stage);
+  if (t.phase == Phase::update) return fmt::format("update of stage {}{}", t.stage, array);
+  return fmt::format("{} of micro-batch {} on stage {}{}", name_of(t.phase), t.microbatch, t.stage, array);
 }
 
 int PipelineSchedule::devices() const {
@@ -165,6 +170,8 @@ int PipelineSchedule::microbatches() const {
     if (t.phase == Phase::forward) most = std::max(most, t.microbatch);
   return most + 1;
 }
+
+int PipelineSchedule::arrays() const { return 1 + most(tasks, &Task::array); }
 
 int PipelineSchedule::compute_lanes() const { return 1 + most(tasks, &Task::lane); }
 
@@ -184,6 +191,24 @@ bool PipelineSchedule::predicts_weights() const {
   return std::ranges::any_of(stages, [](const PipelineStage& stage) {
     return stage.weights.forward_predicts > 0 || stage.weights.backward_predicts > 0;
   });
+}
+
+PipelineSchedule for_arrays(const PipelineSchedule& one, int arrays, ArrayOrder order, int lanes) {
+  if (one.stages.size() != 1 || one.microbatches() != 1)
+    throw Error("several arrays of models take a device each in turn: with one stage and one micro-batch");
+  const bool is_ring = order == ArrayOrder::ring && arrays > 1;
+  if (is_ring && lanes > 1) throw Error("a ring of arrays has one compute lane");
+  PipelineSchedule all{one.stages, {}};
+  const auto add = [&](Phase phase, int array, int lag) {
+    all.tasks.push_back({phase, 0, 0, lag, array % lanes, array});
+  };
+  for (int a = 0; a < arrays; ++a) {
+    if (!is_ring) add(Phase::forward, a, 0);
+    add(Phase::backward, a, is_ring ? 1 : 0);
+    add(Phase::update, a, is_ring ? 1 : 0);
+    if (is_ring) add(Phase::forward, (a + 1) % arrays, a + 1 < arrays ? 1 : 0);
+  }
+  return all;
 }
 
 void check(const PipelineSchedule& schedule) { Check(schedule).run(); }

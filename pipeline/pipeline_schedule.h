@@ -13,7 +13,8 @@ struct Task {
   int stage = 0;
   int microbatch = 0;  ///< 0 for an update, which follows the last; for a barrier: the tick that it ends
   int lag = 0;
-  int lane = 0;  ///< compute lane of the stage's device
+  int lane = 0;   ///< compute lane of the stage's device
+  int array = 0;  ///< of models, if the Program trains several arrays
   bool operator==(const Task&) const = default;
 };
 /// Returns what messages call a task: "backward of micro-batch 2 on stage 1".
@@ -46,6 +47,7 @@ struct PipelineSchedule {
 
   int devices() const;
   int microbatches() const;
+  int arrays() const;
   /// Compute lanes of a device, of the one that has most.
   int compute_lanes() const;
   /// Returns whether some lag is above 0. A unit then works on the batch that enters and on older ones, so
@@ -56,6 +58,17 @@ struct PipelineSchedule {
   bool predicts_weights() const;
   bool operator==(const PipelineSchedule&) const = default;
 };
+
+/// How arrays of models share a device.
+enum class ArrayOrder : std::uint8_t {
+  in_turn,  ///< each array does its whole step before the next one on its compute lane begins
+  /// The backward of each array beside the forward of the next one, cyclically: of two arrays, a pair
+  /// [B0 ‖ F1], [B1 ‖ F0]. The first array's forward works a batch ahead.
+  ring,
+};
+/// Returns the schedule of one array, which has one stage and one micro-batch, for several. Arrays in turn
+/// can take several compute lanes: array a takes lane a mod `lanes`.
+PipelineSchedule for_arrays(const PipelineSchedule& one, int arrays, ArrayOrder order, int lanes = 1);
 
 /// Throws Error, which names the task, if the schedule is none for a number of stages and micro-batches: if a
 /// task is missing, doubled, or comes before a task that it needs, or if a stage reads weights of an age that

@@ -16,7 +16,7 @@ class Timing {
  public:
   Timing(const Graph& graph, const PipelineSchedule& schedule)
       : g_(graph), schedule_(schedule), edit_(graph), weights_only_(graph.values().size(), false) {
-    for (const Task& t : schedule.tasks) tasks_[{t.phase, t.stage, t.microbatch}] = &t;
+    for (const Task& t : schedule.tasks) tasks_[{t.phase, t.stage, t.microbatch, t.array}] = &t;
     IdVector<ValueId, bool> constant(graph.values().size(), false);  // made from constants alone
     for (const Node& n : g_.nodes()) {
       bool only = true, any_weight = is_weight(n);
@@ -51,8 +51,8 @@ class Timing {
     return read && g_.state(read->state).trained;
   }
   Tag timed(const Tag& tag) const {
-    const Task wanted{tag.phase, tag.stage, tag.phase == Phase::update ? 0 : tag.microbatch};
-    const auto found = tasks_.find({wanted.phase, wanted.stage, wanted.microbatch});
+    const Task wanted{tag.phase, tag.stage, tag.phase == Phase::update ? 0 : tag.microbatch, 0, 0, tag.array};
+    const auto found = tasks_.find({wanted.phase, wanted.stage, wanted.microbatch, wanted.array});
     if (found == tasks_.end())
       throw Error(fmt::format("the schedule has no {} ('{}')", to_string(wanted), tag.path));
     return tag.timed(found->second->lag, found->second->lane);
@@ -85,7 +85,7 @@ class Timing {
   // The read of a state, with another age.
   static OpPtr aged(const Node& node, int age) {
     const auto& read = static_cast<const ReadOp&>(*node.op);
-    return std::make_shared<ReadOp>(read.state, age, read.type);
+    return std::make_shared<ReadOp>(read.state, age, read.type, read.models);
   }
 
   void age_forward_reads() {
@@ -101,7 +101,7 @@ class Timing {
 
   const Graph& g_;
   const PipelineSchedule& schedule_;
-  std::map<std::tuple<Phase, int, int>, const Task*> tasks_;
+  std::map<std::tuple<Phase, int, int, int>, const Task*> tasks_;
   GraphEdit edit_;
   IdVector<ValueId, bool> weights_only_;
   std::map<ValueId, ValueId> own_;

@@ -7,7 +7,10 @@
 
 #include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/units.h>
 #include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/runtime/profile.h>
 #include <tandem/core/schedule/lower.h>
 #include <tandem/core/schedule/verify.h>
 #include <tandem/dist/backward_program.h>
@@ -16,8 +19,10 @@
 #include <tandem/memory/buffer_assignment.h>
 #include <tandem/memory/placement.h>
 #include <tandem/memory/recompute.h>
+#include <tandem/memory/step_problem.h>
 #include <tandem/memory/swap.h>
 #include <tandem/ops/collective.h>
+#include <tandem/ops/copy.h>
 #include <tandem/ops/timer.h>
 #include <tandem/pipeline/barriers.h>
 #include <tandem/pipeline/stages.h>
@@ -29,6 +34,8 @@
 #include <tandem/plan/list_order.h>
 #include <tandem/plan/loss_scale.h>
 #include <tandem/plan/measure_prediction.h>
+#include <tandem/plan/memory_budget.h>
+#include <tandem/plan/merge_arrays.h>
 #include <tandem/plan/mixed_precision.h>
 #include <tandem/plan/network_layers.h>
 #include <tandem/plan/optimizer.h>
@@ -55,6 +62,13 @@ Graph deliver(TrainingGraph training) {
   return std::move(training.graph);
 }
 
+// What a computation takes by its operations and bytes, where nothing was measured.
+double estimated_seconds(const Instruction& s, int threads) {
+  constexpr double kFlopsPerThread = 50e9, kBytesPerSecond = 10e9;
+  const Work work = s.op->cost(s.inputs, s.outputs);
+  return std::max(work.flops / (kFlopsPerThread * threads), work.bytes / kBytesPerSecond);
+}
+
 Cost contended_cost(const Instruction& all_reduce, double bytes, const Strategy& strategy) {
   const double hop_ms = strategy.link.latency * 1e3;
   return cost_of_all_reduce(bytes, strategy.contention->at(all_reduce.tag.threads),
@@ -73,37 +87,34 @@ Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
   if (lane == LaneKind::collective)
     return {all_reduce_seconds(strategy.link, bytes, strategy.replicas, strategy.collective)};
   if (lane == LaneKind::send || lane == LaneKind::receive) return {transfer_seconds(strategy.link, bytes)};
-  return {};  // with_costs (core/runtime/profile.h) sets it
+  if (const auto* copy = as<LinkCopyOp>(instruction))  // plans count bytes as they are placed
+    return {copy->link.bytes_per_ms > 0 ? static_cast<double>(align_up(instruction.outputs[0].bytes())) /
+                                              copy->link.bytes_per_ms / kMsPerSecond
+                                        : 0};
+  // A simulation takes the costs that it measures (with_costs in core/runtime/profile.h).
+  if (strategy.memory_budget == 0 && strategy.memory_plan.empty()) return {};
+  const auto measured =
+      strategy.profile ? strategy.profile->find(instruction, strategy.threads) : std::nullopt;
+  return {measured ? *measured : estimated_seconds(instruction, strategy.threads)};
 }
 
 const Graph& graph_of(const Graph& graph) { return graph; }
 const Graph& graph_of(const TrainingGraph& training) { return training.graph; }
 
-void check_budget(const Program& p, std::int64_t budget) {
-  if (budget <= 0) return;
-  int fullest = 0;
-  for (int d = 1; d < p.devices; ++d)
-    if (planned_peak(p, d) > planned_peak(p, fullest)) fullest = d;
-  const std::int64_t peak = planned_peak(p, fullest);
-  if (peak <= budget) return;
-  const std::string where = p.devices == 1 ? "" : fmt::format(", of which device {} needs most", fullest);
-  throw Error(fmt::format(
-      "the memory budget of {} bytes is too small for this plan{}: by {}; the smallest budget that works "
-      "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
-      budget, where, counted(peak - budget, "byte"), peak));
-}
-
 // The Program that needs less memory, of those of the two list orders.
-Program smallest(const Graph& g, const std::vector<Task>& tasks, const LowerOptions& options) {
+Program smallest(ListedGraph& step, const std::vector<Task>& tasks, const LowerOptions& options) {
+  const Graph& g = step.graph;
   const auto placed = [&](const std::vector<NodeId>& order) {
-    return planned(with_copy_waits(lower(g, order, assign_buffers(g, order), options)));
+    return planned(with_copy_waits(lower(g, order, assign_buffers(g, order, step.keep), options)));
   };
-  const auto last = list_order(g, tasks, /*large_gradients_last=*/true),
-             at_once = list_order(g, tasks, /*large_gradients_last=*/false);
-  Program program = placed(last);
-  if (at_once == last) return program;
+  step.order = list_order(g, tasks, /*large_gradients_last=*/true);
+  auto at_once = list_order(g, tasks, /*large_gradients_last=*/false);
+  Program program = placed(step.order);
+  if (at_once == step.order) return program;
   Program other = placed(at_once);
-  return planned_peak(other) < planned_peak(program) ? other : program;
+  if (planned_peak(other) >= planned_peak(program)) return program;
+  step.order = std::move(at_once);
+  return other;
 }
 
 Graph recompute_and_swap(Graph graph, const Strategy& strategy) {
@@ -152,14 +163,33 @@ TrainingGraph with_updates(const Graph& forward, const Strategy& strategy, const
       add_updates(std::move(training), strategy.optimizer, strategy.parameter_groups, strategy.models));
 }
 
+// The step of one array, which has all models of the strategy.
+Graph step_of_array(const Graph& forward, const Strategy& strategy) {
+  const auto checked = [&](auto graph) { return verified(std::move(graph), strategy); };
+  TrainingGraph training = with_updates(forward, strategy, schedule_of(strategy));
+  if (strategy.sparse_updates) training = checked(sparse_updates(std::move(training)));
+  return checked(expand_norms(deliver(std::move(training))));
+}
+
+Graph step_of_arrays(const Graph& forward, const Strategy& strategy) {
+  check(strategy);
+  if (strategy.arrays.size() < 2) return step_of_array(forward, strategy);
+  std::vector<Graph> steps;
+  for (const int models : strategy.arrays) {
+    Strategy one = strategy;
+    one.models = models;
+    one.arrays.clear();
+    steps.push_back(step_of_array(forward, one));
+  }
+  return merge_arrays(steps, strategy.arrays);
+}
+
 }  // namespace
 
 Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   const PipelineSchedule schedule = schedule_of(strategy);
   const auto checked = [&](auto graph) { return verified(std::move(graph), strategy); };
-  TrainingGraph training = with_updates(forward, strategy, schedule);
-  if (strategy.sparse_updates) training = checked(sparse_updates(std::move(training)));
-  Graph g = checked(expand_norms(deliver(std::move(training))));
+  Graph g = checked(step_of_arrays(forward, strategy));
   g = checked(apply_timing(g, schedule));
   if (strategy.train) {
     g = checked(predict_weights(std::move(g), schedule, strategy.optimizer, strategy.parameter_groups,
@@ -183,26 +213,46 @@ std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& str
 }
 
 std::vector<std::vector<GradientLayer>> gradient_layers(const Graph& forward, const Strategy& strategy) {
-  auto devices = gradient_layers(training_step(in_stages(forward, strategy, schedule_of(strategy)), strategy));
+  auto devices =
+      gradient_layers(training_step(in_stages(forward, strategy, schedule_of(strategy)), strategy));
   if (strategy.sparse_updates)
     for (const TableUpdate& table : table_updates(forward, strategy))
       if (table.why_not.empty())
-        for (auto& layers : devices) std::erase_if(layers, [&](const auto& l) { return l.name == table.path; });
+        for (auto& layers : devices)
+          std::erase_if(layers, [&](const auto& l) { return l.name == table.path; });
   return devices;
 }
 
-Program build(const Graph& forward, const Strategy& strategy) {
-  const Graph g = planned_graph(forward, strategy);
+namespace {
+
+PlannedMemory built(const Graph& forward, const Strategy& strategy) {
+  ListedGraph step{planned_graph(forward, strategy), {}};
+  const std::vector<Task> tasks = schedule_of(strategy).tasks;
   const LowerOptions options{.devices = strategy.devices(),
                              .replicas = strategy.replicas,
                              .microbatches = strategy.microbatches,
                              .kernels = strategy.kernels,
                              .threads = strategy.threads,
                              .cost = [&](const Instruction& s) { return cost_of(s, strategy); }};
-  Program program = smallest(g, schedule_of(strategy).tasks, options);
-  check_budget(program, strategy.memory_budget);
+  PlannedMemory made{smallest(step, tasks, options), {}};
+  if (plans_memory(strategy, made.program)) {
+    step.keep = movable_values(step.graph);
+    made = within_budget(step, smallest(step, tasks, options), options, strategy);
+  }
+  check_budget(made.program, strategy.memory_budget);
+  return made;
+}
+
+}  // namespace
+
+Program build(const Graph& forward, const Strategy& strategy) {
+  Program program = built(forward, strategy).program;
   if (strategy.verify) verify(program);
   return program;
+}
+
+std::vector<DevicePlan> memory_plans(const Graph& forward, const Strategy& strategy) {
+  return built(forward, strategy).devices;
 }
 
 }  // namespace tandem::engine

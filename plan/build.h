@@ -4,6 +4,7 @@
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/schedule/program.h>
 #include <tandem/dist/all_reduce_costs.h>
+#include <tandem/plan/memory_budget.h>
 #include <tandem/plan/sparse_updates.h>
 #include <tandem/plan/strategy.h>
 
@@ -20,6 +21,9 @@ Program build(const Graph& forward, const Strategy& strategy);
 
 /// Returns the graph that `build` lowers: after all passes, with complete tags.
 Graph planned_graph(const Graph& forward, const Strategy& strategy);
+
+/// Returns the memory plans of `build`, by device; nothing if it needs none.
+std::vector<DevicePlan> memory_plans(const Graph& forward, const Strategy& strategy);
 
 /// Returns how the step updates its tables, in the order of the states.
 std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& strategy);

@@ -53,7 +53,7 @@ class Ordering {
   Ordering(const Graph& graph, const std::vector<Task>& tasks, bool large_gradients_last)
       : g_(graph), readers_(graph.readers()) {
     for (std::size_t i = 0; i < tasks.size(); ++i)
-      task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
+      task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch, tasks[i].array}] = i;
     for (const NodeId n : g_.nodes().ids())
       places_.push_back({task_of(g_.node(n).tag), 0, n, Side::itself, n});
     for (const auto& [channel, ends] : channels()) {
@@ -110,10 +110,10 @@ class Ordering {
 
   std::size_t task_of(const Tag& tag) const {
     const int microbatch = tag.phase == Phase::update ? 0 : tag.microbatch;
-    const auto found = task_.find({tag.phase, tag.stage, microbatch});
+    const auto found = task_.find({tag.phase, tag.stage, microbatch, tag.array});
     if (found == task_.end())
       throw Error(fmt::format("the schedule has no {} ('{}')",
-                              to_string(Task{tag.phase, tag.stage, microbatch}), tag.path));
+                              to_string(Task{tag.phase, tag.stage, microbatch, 0, 0, tag.array}), tag.path));
     return found->second;
   }
 
@@ -190,15 +190,16 @@ class Ordering {
 
   // Nodes that use a weight at an update's lag, and the node that makes the weight's next value.
   std::vector<std::pair<NodeId, NodeId>> weight_uses() const {
-    std::map<StateId, NodeId> updates;
+    std::map<std::pair<StateId, int>, NodeId> updates;  // by state and first model
     for (const Node& n : g_.nodes())
       if (const auto* assign = as<AssignOp>(n); assign && n.tag.phase == Phase::update)
-        updates[assign->state] = g_.value(n.inputs[0]).producer;
+        updates[{assign->state, assign->models.first}] = g_.value(n.inputs[0]).producer;
     std::vector<std::pair<NodeId, NodeId>> uses;
     for (const Node& n : g_.nodes()) {
       const auto* read = as<ReadOp>(n);
-      if (!read || !updates.contains(read->state)) continue;
-      const NodeId update = updates.at(read->state);
+      const auto found = read ? updates.find({read->state, read->models.first}) : updates.end();
+      if (found == updates.end()) continue;
+      const NodeId update = found->second;
       for (NodeId r : readers_[n.outputs[0]])
         if (r != update && g_.node(r).tag.phase != Phase::update &&
             g_.node(r).tag.lag == g_.node(update).tag.lag)
@@ -269,7 +270,7 @@ class Ordering {
 
   const Graph& g_;
   Readers readers_;
-  std::map<std::tuple<Phase, int, int>, std::size_t> task_;
+  std::map<std::tuple<Phase, int, int, int>, std::size_t> task_;
   IdVector<NodeId, Place> places_;
 };
 

@@ -198,8 +198,9 @@ PartitionProblem partition_problem(const Graph& forward, const std::vector<std::
 
 std::vector<std::string> best_cuts(const Graph& forward, const Strategy& strategy, PartitionProblem problem) {
   problem.memory_budget = 0;
-  return names_of(problem, strategy.memory_budget > 0 ? cuts_within_budget(forward, strategy, problem)
-                                                      : best_partition(problem).cuts());
+  return names_of(problem, strategy.memory_budget > 0 && strategy.memory_plan.empty()
+                               ? cuts_within_budget(forward, strategy, problem)
+                               : best_partition(problem).cuts());
 }
 
 std::vector<std::string> balanced_cuts(const Graph& forward, const Strategy& strategy) {

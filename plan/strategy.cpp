@@ -1,10 +1,12 @@
 #include <tandem/plan/strategy.h>
 
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/memory/memory_policies.h>
 
 namespace tandem::engine {
 
@@ -23,6 +25,11 @@ void check(const Strategy& s) {
           fmt::format("a strategy of {} {}: there must be one or more, and {} at most", n, what, kMost));
   };
   in_range("models", s.models);
+  for (const int models : s.arrays) in_range("models of an array", models);
+  if (!s.arrays.empty() && std::accumulate(s.arrays.begin(), s.arrays.end(), 0) != s.models)
+    throw Error(fmt::format("the arrays have {} models together, the strategy has {}",
+                            std::accumulate(s.arrays.begin(), s.arrays.end(), 0), s.models));
+  in_range("compute lanes of arrays", s.array_lanes);
   in_range("replicas", s.replicas);
   in_range("micro-batches", s.microbatches);
   in_range("stages", s.stages);
@@ -34,6 +41,12 @@ void check(const Strategy& s) {
   }
   for (const int updates : s.measure_prediction) in_range("updates to predict", updates);
   require_not_negative("memory budget", static_cast<double>(s.memory_budget));
+  require_not_negative("the bytes per ms of a copy link", s.copy_link.bytes_per_ms);
+  if (!s.memory_plan.empty()) memory_policy(s.memory_plan);
+  if (!s.memory_plan.empty() && !(s.swap.empty() && s.recompute.empty()))
+    throw Error(
+        fmt::format("the memory plan '{}' stands beside lists of swaps and recomputes: leave out one of them",
+                    s.memory_plan));
   check(s.optimizer);
   for (const ParameterGroup& group : s.parameter_groups) {
     require_not_negative("a parameter group's lr_scale", group.lr_scale);
@@ -72,11 +85,15 @@ PipelineSchedule schedule_of(const Strategy& s) {
     throw Error(fmt::format("the schedule is for {} and {}, the strategy has {} and {}",
                             counted(std::ssize(schedule.stages), "stage"),
                             counted(schedule.microbatches(), "micro-batch"), s.stages, s.microbatches));
+  if (s.arrays.size() > 1)
+    schedule = for_arrays(schedule, static_cast<int>(s.arrays.size()), s.array_order, s.array_lanes);
   check(schedule);
   return schedule;
 }
 
 Strategy for_evaluation(Strategy s) {
+  s.arrays.clear();
+  s.array_lanes = 1;
   if (s.stages > 1 && s.cuts.empty())
     throw Error("evaluation in stages needs the cuts of training; give them in the strategy");
   PipelineSchedule alone = one_by_one(schedule_of(s));
@@ -88,6 +105,7 @@ Strategy for_evaluation(Strategy s) {
   s.measure_prediction.clear();
   s.swap.clear();
   s.recompute.clear();
+  s.memory_plan.clear();
   return s;
 }
 
@@ -100,6 +118,7 @@ Strategy on_one_device(Strategy s) {
   s.fusion_groups.clear();
   s.measure_prediction.clear();
   s.memory_budget = 0;
+  s.memory_plan.clear();
   return s;
 }
 

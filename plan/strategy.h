@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,17 +9,27 @@
 #include <tandem/dist/all_reduce_costs.h>
 #include <tandem/dist/fusion_group.h>
 #include <tandem/dist/link.h>
+#include <tandem/ops/copy_link.h>
 #include <tandem/ops/kernels.h>
 #include <tandem/pipeline/schedules.h>
 #include <tandem/plan/gradient_rules.h>
 #include <tandem/plan/optimizer.h>
+
+namespace tandem::engine {
+class Profile;
+}
 
 namespace tandem {
 
 /// The decisions that turn a forward graph into a Program. Each field is one decision, carried out by one
 /// pass; the defaults are plain training on one device.
 struct Strategy {
-  int models = 1;        ///< trained side by side, with a leading axis in every array
+  int models = 1;  ///< trained side by side, with a leading axis in every array
+  /// The models in arrays of these sizes, each of which is batched, differentiated and updated by itself;
+  /// empty: one array of all.
+  std::vector<int> arrays{};
+  engine::ArrayOrder array_order = engine::ArrayOrder::ring;
+  int array_lanes = 1;   ///< compute lanes of arrays in turn
   int replicas = 1;      ///< data-parallel copies; the graph is traced for one replica's micro-batch
   int microbatches = 1;  ///< per batch, accumulated in order
   int stages = 1;        ///< pipeline stages per replica
@@ -37,6 +48,9 @@ struct Strategy {
   std::vector<std::string> swap{}, recompute{};
   bool recompute_cheap = true;     ///< recompute cheap expressions of kept activations, before all others
   std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
+  /// A name in memory_policies(), which plans the memory; empty: mu-two+ plans if the budget is exceeded.
+  std::string memory_plan{};
+  engine::CopyLink copy_link{};  ///< to the host, for swaps; without one, plans only recompute
 
   std::optional<DType> amp{};  ///< bf16: products and activations use it; weights and sums stay f32
   bool pool_first = true;      ///< max pooling comes before a relu rather than after it
@@ -60,6 +74,8 @@ struct Strategy {
   /// computation down (LIBRA's Eqs. 3 to 6). Without it they take the time of the link, and slow nothing
   /// down.
   std::optional<Contention> contention{};
+  /// What instructions take, for memory plans. Without it: what their operations and bytes would take.
+  std::shared_ptr<const engine::Profile> profile{};
   const engine::KernelTable* kernels = &engine::cpu_kernels();  ///< null: for the simulator alone
   bool verify = true;  ///< verifies the graph after each pass, and the Program
 

@@ -62,6 +62,12 @@ TrainFeed::TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatc
       skipped_(std::move(skipped)),
       measured_(std::move(measured)) {}
 
+void TrainFeed::start(std::int64_t first, std::int64_t end) {
+  const std::lock_guard lock(delivering_);
+  losses_.clear();
+  loader_.start(first, end);
+}
+
 void TrainFeed::fill(const HostInput& in) {
   if (in.name == kSeedInput) return fill_seeds(seeds_, in);
   if (in.name == kLearningRateInput) {
@@ -76,9 +82,18 @@ void TrainFeed::fill(const HostInput& in) {
 
 void TrainFeed::deliver(const HostResult& result) {
   if (result.rank.replica != 0 || ignores_results_) return;  // all replicas deliver the same
+  const std::lock_guard lock(delivering_);
   if (result.name == kUpdatedResult && skipped_ && contains(result.values(), 0)) skipped_(result.batch);
   if (result.name == kPredictionResult && measured_) measured_(result);
-  if (result.name == kLossResult) arrived_(result.batch, result.values());
+  if (result.name != kLossResult) return;
+  Losses& losses = losses_[result.batch];
+  losses.of_models.resize(seeds_.size());
+  const std::vector<double> values = result.values();
+  std::ranges::copy(values, losses.of_models.begin() + result.models.first);
+  losses.delivered += values.size();
+  if (losses.delivered < seeds_.size()) return;
+  const std::vector<double> all = std::move(losses_.extract(result.batch).mapped().of_models);
+  arrived_(result.batch, all);
 }
 
 TestFeed::TestFeed(const DatasetPtr& data, const LoaderOptions& loader, std::vector<std::uint64_t> seeds)

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include <tandem/core/runtime/host.h>
@@ -23,6 +25,8 @@ class TrainFeed final : public engine::Host {
             Rate rate, Arrived arrived, Skipped skipped = {}, Measured measured = {});
 
   Loader& loader() { return loader_; }
+  /// Begins with a batch, as Loader::start does; results of batches that were not finished are forgotten.
+  void start(std::int64_t first, std::int64_t end);
   /// As long as it exists, losses and skipped updates are ignored.
   class IgnoresResults {
    public:
@@ -43,6 +47,13 @@ class TrainFeed final : public engine::Host {
   int microbatches_;
   bool ignores_results_ = false;
   std::vector<std::uint64_t> seeds_;
+  /// Of a batch: the losses that arrays of models have delivered so far.
+  struct Losses {
+    std::vector<double> of_models;
+    std::size_t delivered = 0;
+  };
+  std::mutex delivering_;                  // guards the rest: arrays side by side deliver at once
+  std::map<std::int64_t, Losses> losses_;  // per batch
   Rate rate_;
   Arrived arrived_;
   Skipped skipped_;

@@ -23,13 +23,15 @@ void check_rate(double rate) {
     throw Error(fmt::format("a learning rate of {}: it must be 0 or more, and finite", rate));
 }
 
-void fill_rates(const std::vector<double>& rates, const HostInput& input) {
+void fill_rates(const std::vector<double>& all, const HostInput& input) {
+  const auto rates = of_models(all, input.models);
   require(input.type.dtype == DType::f32 || input.type.dtype == DType::f64, input, rates.size(),
           "f32 or f64");
   for (std::size_t m = 0; m < rates.size(); ++m) input.set(static_cast<std::int64_t>(m), rates[m]);
 }
 
-void fill_seeds(const std::vector<std::uint64_t>& seeds, const HostInput& input) {
+void fill_seeds(const std::vector<std::uint64_t>& all, const HostInput& input) {
+  const auto seeds = of_models(all, input.models);
   require(input.type.dtype == DType::i64, input, seeds.size(), "i64");
   std::ranges::copy(seeds, input.as<std::int64_t>().begin());
 }

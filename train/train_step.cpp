@@ -31,7 +31,12 @@ std::string types_of(const Tensors& batch) {
 std::map<std::string, TensorType> results_of(const Program& program) {
   std::map<std::string, TensorType> types;
   for (const Instruction& s : program.instructions)
-    if (const auto* result = as<ResultOp>(s)) types.emplace(result->result, s.inputs[0]);
+    if (const auto* result = as<ResultOp>(s)) {
+      auto& type = types.try_emplace(result->result, s.inputs[0]).first->second;
+      if (result->models.is_all()) continue;
+      if (result->models.first == 0 && result->models.count == 1) type.shape.insert(type.shape.begin(), 1);
+      type.shape[0] = std::max<std::int64_t>(type.shape[0], result->models.first + result->models.count);
+    }
   return types;
 }
 
@@ -105,7 +110,12 @@ class TrainStep::Feed final : public Host {
   void deliver(const HostResult& result) override {
     if (result.rank.replica != 0) return;  // all replicas deliver the same
     Tensor& kept = results_.at(static_cast<std::size_t>(result.batch - first_)).at(result.name);
-    std::memcpy(kept.data(), result.bytes.data(), result.bytes.size());
+    // Arrays of models deliver their parts, which follow one another.
+    const std::int64_t first = result.models.is_all() ? 0 : result.models.first;
+    const std::int64_t per_model =
+        result.models.is_all() ? 0 : std::ssize(result.bytes) / result.models.count;
+    std::memcpy(static_cast<std::byte*>(kept.data()) + first * per_model, result.bytes.data(),
+                result.bytes.size());
   }
 
  private:

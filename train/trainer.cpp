@@ -185,7 +185,7 @@ void Trainer::load(const Checkpoint& checkpoint) {
 EpochResult Trainer::fit() try {
   stopping_ = false;
   tell(&Callbacks::begin);
-  feed_->loader().start(progress_.batch, length_.total);
+  feed_->start(progress_.batch, length_.total);
   recovery_.keep();
   bool ends = agree_to_end();
   for (bool first = true; progress_.batch < length_.total && !ends; first = false) {
@@ -225,7 +225,7 @@ void Trainer::go_on(std::int64_t end) {
     const std::int64_t drain = std::min(end, next_drain());
     const std::int64_t left_out = recovery_.next_left_out(progress_.batch, drain);
     run_section(left_out);
-    if (left_out < drain) feed_->loader().start(++progress_.batch, length_.total);
+    if (left_out < drain) feed_->start(++progress_.batch, length_.total);
   }
 }
 
@@ -237,14 +237,14 @@ void Trainer::rehearse(std::int64_t batch, std::int64_t end) {
   try {
     const TrainFeed::IgnoresResults ignores(*feed_);
     while (!tuning_->is_planned()) {
-      feed_->loader().start(batch, length_.total);
+      feed_->start(batch, length_.total);
       tuning_->run(batch, end - batch);
     }
   } catch (...) {
     session_->restore(before);
     throw;
   }
-  feed_->loader().start(batch, length_.total);
+  feed_->start(batch, length_.total);
   session_->restore(before);
   timer_.go_on();
 }
@@ -404,7 +404,7 @@ void Trainer::go_back(const RunPoint& point) {
   progress_ = point.progress;
   unmeasured_.clear();
   measured_.clear();
-  feed_->loader().start(progress_.batch, length_.total);
+  feed_->start(progress_.batch, length_.total);
   timer_.forget_tail();
   evaluated_ = -1;
 }

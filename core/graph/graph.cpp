@@ -98,12 +98,13 @@ void verify(const Graph& graph) {
       const StateId state = assign->state;
       if (!graph.states().contains(state))
         throw Error(fmt::format("{} assigns to unknown state {}", where(), state));
-      if (graph.type(node.inputs[0]) != graph.state(state).type)
+      if (!is_part(graph.type(node.inputs[0]), assign->models, graph.state(state).type))
         throw Error(fmt::format("{}: state '{}' is {}, the value {}", where(), graph.state(state).path,
                                 to_string(graph.state(state).type), to_string(graph.type(node.inputs[0]))));
     }
     if (const auto* read = as<ReadOp>(node))
-      if (!graph.states().contains(read->state) || graph.state(read->state).type != read->type)
+      if (!graph.states().contains(read->state) ||
+          !is_part(read->type, read->models, graph.state(read->state).type))
         throw Error(
             fmt::format("{} reads state {}, which does not exist or has another type", where(), read->state));
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/model_range.h>
 #include <tandem/core/graph/op.h>
 
 namespace tandem::engine {
@@ -19,10 +20,12 @@ class BoundaryOp : public Op {
 };
 
 /// read(state, age): gives what batch b − age assigned to the state, or the state at the start of the run if
-/// that batch precedes the run. It is never computed: its output *is* the state's memory.
+/// that batch precedes the run. It is never computed: its output *is* the state's memory; if it is of some
+/// models, their part of it.
 class ReadOp final : public BoundaryOp {
  public:
-  ReadOp(StateId state, int age, TensorType type) : state(state), age(age), type(std::move(type)) {}
+  ReadOp(StateId state, int age, TensorType type, ModelRange models = {})
+      : state(state), age(age), type(std::move(type)), models(models) {}
   std::string_view name() const override { return "read"; }
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
@@ -31,20 +34,28 @@ class ReadOp final : public BoundaryOp {
   const StateId state;
   const int age;
   const TensorType type;
+  const ModelRange models;
 };
 
-/// assign(state, value): sets the state's contents from this batch on. It is free if the value can be placed
-/// in the state's memory, otherwise a copy.
+/// assign(state, value): sets the state's contents, or those of some models, from this batch on. It is free
+/// if the value can be placed in the state's memory, otherwise a copy.
 class AssignOp final : public BoundaryOp {
  public:
-  explicit AssignOp(StateId state) : state(state) {}
+  explicit AssignOp(StateId state, ModelRange models = {}) : state(state), models(models) {}
   std::string_view name() const override { return "assign"; }
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vmap(const VmapArgs&) const override;
 
   const StateId state;
+  const ModelRange models;
 };
+
+/// Returns where the part of some models begins in a state that has a leading axis of models, in bytes.
+std::int64_t offset_of(const ModelRange& models, const TensorType& state);
+/// Returns whether a value is all of a state, or what some models have of it: with a leading axis of these
+/// models, or of one model without.
+bool is_part(const TensorType& value, const ModelRange& models, const TensorType& state);
 
 /// Several batches, counted from batch b of a run that begins with batch 0: `count` batches from b + `first`
 /// on, or from batch 0 on if that precedes the run. With `is_cut` those that precede the run are missing.
@@ -56,14 +67,19 @@ struct BatchRange {
 };
 
 /// Data that the host supplies per batch. `per_model` inputs (learning rates, seeds) get a leading
-/// model axis under vmap; all models share the others.
+/// model axis under vmap; all models share the others. `models` says whose they are.
 ///
 /// With `sum_of` the value is the sum of the input's values for several batches, in ascending order, in f64
 /// before it is rounded: what updates by learning rates do together.
 class InputOp final : public BoundaryOp {
  public:
-  InputOp(std::string input, TensorType type, bool per_model, std::optional<BatchRange> sum_of = {})
-      : input(std::move(input)), type(std::move(type)), per_model(per_model), sum_of(sum_of) {}
+  InputOp(std::string input, TensorType type, bool per_model, std::optional<BatchRange> sum_of = {},
+          ModelRange models = {})
+      : input(std::move(input)),
+        type(std::move(type)),
+        per_model(per_model),
+        sum_of(sum_of),
+        models(models) {}
   std::string_view name() const override { return "input"; }
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
@@ -74,18 +90,20 @@ class InputOp final : public BoundaryOp {
   const TensorType type;
   const bool per_model;
   const std::optional<BatchRange> sum_of;
+  const ModelRange models;
 };
 
-/// Delivers its input to the host, once per batch.
+/// Delivers its input to the host, once per batch: of all models, or of some.
 class ResultOp final : public BoundaryOp {
  public:
-  explicit ResultOp(std::string result) : result(std::move(result)) {}
+  explicit ResultOp(std::string result, ModelRange models = {}) : result(std::move(result)), models(models) {}
   std::string_view name() const override { return "result"; }
-  std::string attributes() const override { return "name=" + result; }
+  std::string attributes() const override;
   Types infer(TypesView) const override { return {}; }
   Tensors vmap(const VmapArgs&) const override;
 
   const std::string result;
+  const ModelRange models;
 };
 
 /// The value without its history: no gradient passes to the input. A Program never computes it, since

@@ -98,6 +98,8 @@ class Op {
   /// True if the op works on its operands in place, output i on input i, one after another in memory, each
   /// padded to 64 bytes. Buffer assignment (memory/buffer_assignment.h) places them so.
   virtual bool joins_operands() const { return false; }
+  /// True if its output lies in host memory.
+  virtual bool makes_host_copy() const { return false; }
   /// True if, on its device, all instructions listed before the op end before it, and all listed after it
   /// begin after it.
   virtual bool is_barrier() const { return false; }

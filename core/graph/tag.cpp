@@ -32,6 +32,7 @@ Tag Tag::on_stage(int other, int its_device) const {
   return with(with(*this, &Tag::stage, other), &Tag::device, its_device);
 }
 Tag Tag::of_microbatch(int other) const { return with(*this, &Tag::microbatch, other); }
+Tag Tag::of_array(int other) const { return with(*this, &Tag::array, other); }
 Tag Tag::on_channel(std::int64_t other) const { return with(at({}).by_threads(1), &Tag::channel, other); }
 Tag Tag::by_threads(int other) const { return with(*this, &Tag::threads, other); }
 Tag Tag::at(Position other) const { return with(*this, &Tag::position, other); }
@@ -53,7 +54,8 @@ bool in_module(std::string_view path, std::string_view module) {
 
 bool same_place(const Tag& a, const Tag& b) {
   return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.phase == b.phase &&
-         a.microbatch == b.microbatch && a.channel == b.channel && a.position == b.position;
+         a.microbatch == b.microbatch && a.array == b.array && a.channel == b.channel &&
+         a.position == b.position;
 }
 
 }  // namespace tandem::engine

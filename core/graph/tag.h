@@ -32,6 +32,7 @@ struct Tag {
   int stage = 0;       ///< of a pipeline
   int device = 0;      ///< on which the stage lies
   int microbatch = 0;
+  int array = 0;              ///< of models, if a Program trains several arrays
   int lane = 0;               ///< compute lane of the stage
   int lag = 0;                ///< in unit u the node works on batch u − lag
   std::uint64_t rng_id = 0;   ///< of an op that draws (`rng_id`)
@@ -44,6 +45,7 @@ struct Tag {
   Tag named(std::string other) const;
   Tag on_stage(int other, int its_device) const;
   Tag of_microbatch(int other) const;
+  Tag of_array(int other) const;
   /// For a transfer or collective, by one thread.
   Tag on_channel(std::int64_t other) const;
   /// For what is neither: without a channel, which belongs to one transfer or collective.
@@ -69,7 +71,7 @@ std::uint64_t rng_id(std::string_view path, int call);
 bool in_module(std::string_view path, std::string_view module);
 
 /// Returns whether nodes with these tags run on the same lane of the same stage, in the same phase, for the
-/// same batch and micro-batch, with the same channel and position. Such nodes may become one.
+/// same array, batch and micro-batch, with the same channel and position. Such nodes may become one.
 bool same_place(const Tag& a, const Tag& b);
 
 }  // namespace tandem::engine

@@ -24,6 +24,7 @@ class InputKernel final : public Kernel {
         per_model_(static_cast<const InputOp&>(spec.op).per_model),
         type_(spec.outputs[0]),
         bytes_(static_cast<std::size_t>(type_.bytes())),
+        models_(static_cast<const InputOp&>(spec.op).models),
         microbatch_(spec.tag.microbatch),
         sum_of_(static_cast<const InputOp&>(spec.op).sum_of),
         workspace_(sum_of_ ? type_.elements() * size_of(DType::f64) : 0) {}
@@ -54,7 +55,7 @@ class InputKernel final : public Kernel {
 
   void fill(const Launch& l) const {
     l.rank->host->fill(
-        {name_, type_, l.batch, microbatch_, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes_}});
+        {name_, type_, l.batch, microbatch_, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes_}, models_});
   }
 
   // A host that does not know an input leaves it as it is, and training would go on with old bytes. Therefore
@@ -87,6 +88,7 @@ class InputKernel final : public Kernel {
   const bool per_model_;
   const TensorType type_;
   const std::size_t bytes_;
+  const ModelRange models_;
   const int microbatch_;
   const std::optional<BatchRange> sum_of_;
   const std::int64_t workspace_;
@@ -97,11 +99,16 @@ KernelPtr make_input(const KernelSpec& spec) { return std::make_unique<InputKern
 
 KernelPtr make_result(const KernelSpec& spec) {
   const auto bytes = static_cast<std::size_t>(spec.inputs[0].bytes());
-  return make_kernel(
-      [name = static_cast<const ResultOp&>(spec.op).result, type = spec.inputs[0], bytes](const Launch& l) {
-        l.rank->host->deliver(
-            {name, type, l.batch, l.first_batch, *l.rank, {static_cast<const std::byte*>(l.in[0]), bytes}});
-      });
+  return make_kernel([name = static_cast<const ResultOp&>(spec.op).result, type = spec.inputs[0], bytes,
+                      models = static_cast<const ResultOp&>(spec.op).models](const Launch& l) {
+    l.rank->host->deliver({name,
+                           type,
+                           l.batch,
+                           l.first_batch,
+                           *l.rank,
+                           {static_cast<const std::byte*>(l.in[0]), bytes},
+                           models});
+  });
 }
 
 KernelPtr make_constant(const KernelSpec& spec) {

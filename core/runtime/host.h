@@ -8,6 +8,7 @@
 
 #include <tandem/core/base/element.h>
 #include <tandem/core/base/types.h>
+#include <tandem/core/graph/model_range.h>
 #include <tandem/core/graph/names.h>
 
 namespace tandem::engine {
@@ -22,6 +23,7 @@ struct HostInput {
   int microbatch;
   const RankContext& rank;
   std::span<std::byte> bytes;
+  ModelRange models{};  ///< whose input it is, if each model has a value of its own
 
   /// The elements as `T`. Throws Error unless `T` stores the input's dtype.
   template <class T> std::span<T> as() const;
@@ -39,6 +41,7 @@ struct HostResult {
   std::int64_t first_batch;  ///< of the run
   const RankContext& rank;
   std::span<const std::byte> bytes;
+  ModelRange models{};  ///< whose result it is
 
   /// The elements as `T`. Throws Error unless `T` stores the result's dtype.
   template <class T> std::span<const T> as() const;

@@ -46,21 +46,33 @@ void Profile::take(const Program& program, const IdVector<InstructionId, double>
   for (const auto& [key, of] : sums) seconds_[key] = of.first / of.second;
 }
 
-double Profile::seconds(const Instruction& instruction, int threads) const {
+void Profile::add(const Profile& other) {
+  for (const auto& [key, seconds] : other.seconds_) seconds_[key] = seconds;
+}
+
+std::optional<double> Profile::find(const Instruction& instruction, int threads) const {
   const auto found = seconds_.find(key_of(instruction, threads));
-  if (found == seconds_.end())
+  return found == seconds_.end() ? std::nullopt : std::optional(found->second);
+}
+
+double Profile::seconds(const Instruction& instruction, int threads) const {
+  const auto found = find(instruction, threads);
+  if (!found)
     throw Error(fmt::format("the profile has no '{}' with {}; measure this run again",
                             signature(*instruction.op, instruction.inputs), counted(threads, "thread")));
-  return found->second;
+  return *found;
+}
+
+Profile Profile::parse(const std::string& what, const std::string& json) {
+  constexpr double kYear = 3.2e7;
+  Profile p;
+  for (const auto& [key, seconds] : JsonInput::parse(what, json).entries())
+    p.seconds_[key] = seconds.number(0, 0, kYear);
+  return p;
 }
 
 Profile Profile::read(const std::string& file) {
-  constexpr double kYear = 3.2e7;
-  Profile p;
-  for (const auto& [key, seconds] :
-       JsonInput::parse(fmt::format("profile '{}'", file), read_text("profile", file)).entries())
-    p.seconds_[key] = seconds.number(0, 0, kYear);
-  return p;
+  return parse(fmt::format("profile '{}'", file), read_text("profile", file));
 }
 
 std::string Profile::to_json() const { return nlohmann::json(seconds_).dump(1) + "\n"; }
@@ -74,9 +86,10 @@ void Profile::write(const std::string& file) const {
 Program with_costs(Program program, const Profile& profile) {
   for (const InstructionId s : program.instructions.ids()) {
     Instruction& instruction = program.instruction(s);
-    if (is_measured(instruction, program.lane_of(s).kind))
-      instruction.cost.seconds =
-          std::max(instruction.cost.seconds, profile.seconds(instruction, program.threads));
+    const LaneKind kind = program.lane_of(s).kind;
+    if (!is_measured(instruction, kind)) continue;
+    const double least = kind == LaneKind::compute ? 0 : instruction.cost.seconds;
+    instruction.cost.seconds = std::max(least, profile.seconds(instruction, program.threads));
   }
   return program;
 }

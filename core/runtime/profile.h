@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 
 #include <tandem/core/graph/kernel.h>
@@ -19,12 +20,18 @@ class Profile {
   /// Takes the seconds of each instruction of the Program. Instructions of one signature get their mean,
   /// which replaces that of earlier Programs.
   void take(const Program& program, const IdVector<InstructionId, double>& seconds);
+  /// Takes what another profile has, which replaces what this one has of the same.
+  void add(const Profile& other);
+  /// Returns nothing if an instruction of this op and these types was not measured.
+  std::optional<double> find(const Instruction& instruction, int threads) const;
   /// Throws Error naming the op if it was not measured.
   double seconds(const Instruction& instruction, int threads) const;
 
   /// {"<threads> <signature>": seconds, …}
   std::string to_json() const;
-  /// Read and write that. Both throw Error naming the file.
+  /// Reads that. Throws Error that begins with `what`.
+  static Profile parse(const std::string& what, const std::string& json);
+  /// Read and write a file of that. Both throw Error naming the file.
   static Profile read(const std::string& file);
   void write(const std::string& file) const;
 
@@ -32,8 +39,8 @@ class Profile {
   std::map<std::string, double> seconds_;
 };
 
-/// Returns the Program with costs from a profile. A transfer keeps its cost (from the strategy's link) if
-/// that is higher than measured; all-reduces keep their costs.
+/// Returns the Program with costs from a profile. A transfer or a copy keeps its cost (from the strategy's
+/// link) if that is higher than measured; all-reduces keep their costs.
 Program with_costs(Program program, const Profile& profile);
 
 }  // namespace tandem::engine

@@ -2,7 +2,7 @@
 
 namespace tandem::engine {
 
-HappensBefore::HappensBefore(const Program& program)
+HappensBefore::HappensBefore(const Program& program, const std::function<bool(const Instruction&)>& unseen)
     : instructions_(static_cast<std::int64_t>(program.instructions.size())), lanes_(program.lanes.size()) {
   struct Edge {
     InstructionId to;
@@ -10,20 +10,22 @@ HappensBefore::HappensBefore(const Program& program)
   };
   const auto n = program.instructions.size();
   IdVector<InstructionId, std::vector<Edge>> edges(n);
+  const auto is_seen = [&](InstructionId s) { return !unseen || !unseen(program.instruction(s)); };
   IdVector<LaneId, InstructionId> first_on(lanes_), last_on(lanes_);
   for (const InstructionId s : program.instructions.ids()) {
     const LaneId lane = program.lane_id(s);
     lane_of_.push_back(lane);
-    if (last_on[lane] >= 0)
-      edges[last_on[lane]].push_back({s, 0});
-    else
+    if (last_on[lane] < 0)
       first_on[lane] = s;
+    else if (is_seen(last_on[lane]))
+      edges[last_on[lane]].push_back({s, 0});
     last_on[lane] = s;
     for (const Wait& w : program.instruction(s).waits)
       edges[w.instruction].push_back({s, w.back * instructions_});
   }
   for (const LaneId lane : program.lanes.ids())
-    if (last_on[lane] >= 0) edges[last_on[lane]].push_back({first_on[lane], instructions_});
+    if (last_on[lane] >= 0 && is_seen(last_on[lane]))
+      edges[last_on[lane]].push_back({first_on[lane], instructions_});
 
   // Shortest paths to every lane, by sweeps against the list order: one sweep settles a unit, waits that
   // reach over several units need a few more.

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -11,7 +12,9 @@ namespace tandem::engine {
 /// instruction it holds the first execution on each lane that starts after the instruction has ended.
 class HappensBefore {
  public:
-  explicit HappensBefore(const Program& program);
+  /// `unseen`: leaves out that a lane is done with an instruction when it begins the next one, for those
+  /// where it is true.
+  explicit HappensBefore(const Program& program, const std::function<bool(const Instruction&)>& unseen = {});
 
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 

@@ -17,7 +17,7 @@ namespace {
 class Lowering {
  public:
   Lowering(const Graph& graph, std::span<const NodeId> order, const BufferAssignment& buffers,
-           const LowerOptions& options)
+           const LowerOptions& options, std::span<const NodeWait> waits)
       : g_(graph),
         buffers_(buffers),
         options_(options),
@@ -25,8 +25,14 @@ class Lowering {
         members_(graph.values().size(), -1) {
     add_lanes();
     for (const NodeId n : graph.nodes().ids()) add_members(n);  // a reader may be listed before its source
-    for (NodeId n : order)
-      if (has_instruction(n)) add_instruction(g_.node(n));
+    IdVector<NodeId, InstructionId> instructions(graph.nodes().size(), -1);
+    for (NodeId n : order) {
+      if (!has_instruction(n)) continue;
+      instructions[n] = p_.instructions.next_id();
+      add_instruction(g_.node(n));
+    }
+    for (const NodeWait& w : waits)
+      p_.instruction(instructions[w.node]).waits.push_back({instructions[w.awaited], w.back});
     check_assigned();
   }
   Program take() { return std::move(p_); }
@@ -57,11 +63,11 @@ class Lowering {
   }
 
   MemberId read_member(const ReadOp& read) {
-    const auto [found, fresh] = reads_.try_emplace({read.state, read.age}, -1);
+    const auto [found, fresh] = reads_.try_emplace({read.state, read.age, read.models.first}, -1);
     if (fresh) {
       const StateBlock& state = p_.states[read.state];
-      found->second = add_member(fmt::format("{}@{}", state.path, read.age), state.block, 0,
-                                 state.type.bytes(), 1 - read.age);
+      found->second = add_member(fmt::format("{}@{}", state.path, read.age), state.block,
+                                 offset_of(read.models, state.type), read.type.bytes(), 1 - read.age);
     }
     return found->second;
   }
@@ -75,7 +81,7 @@ class Lowering {
     }
     if (const Location& shared = buffers_.location[v])
       return add_member(name, shared.block, shared.offset, bytes, shared.shift);
-    const Arena arena = node.op->lane() == LaneKind::copy_out ? Arena::host : Arena::work;
+    const Arena arena = node.op->makes_host_copy() ? Arena::host : Arena::work;
     return add_member(name, add_block(name, node.tag.device, arena, bytes), 0, bytes, 0);
   }
 
@@ -115,9 +121,7 @@ class Lowering {
     return name;
   }
 
-  bool has_instruction(NodeId n) const {
-    return !as<ReadOp>(g_.node(n)) && !view_of(g_, g_.node(n)) && !buffers_.assigned_in_place.contains(n);
-  }
+  bool has_instruction(NodeId n) const { return engine::has_instruction(g_, n, buffers_); }
 
   void add_members(NodeId n) {
     const Node& node = g_.node(n);
@@ -150,8 +154,10 @@ class Lowering {
     for (ValueId v : node.inputs) instruction.reads.push_back(members_[v]);
     if (const auto* assign = as<AssignOp>(node)) {  // an explicit copy into the state
       const StateBlock& state = p_.states[assign->state];
-      instruction.outputs = {state.type};
-      instruction.writes.push_back(add_member(state.path + "'", state.block, 0, state.type.bytes(), 1));
+      instruction.outputs = instruction.inputs;
+      instruction.writes.push_back(add_member(state.path + "'", state.block,
+                                              offset_of(assign->models, state.type),
+                                              instruction.inputs[0].bytes(), 1));
     }
     for (ValueId v : node.outputs) instruction.writes.push_back(members_[v]);
     instruction.in_place = overlaps_only_as_declared(node, instruction);
@@ -199,19 +205,24 @@ class Lowering {
   const BufferAssignment& buffers_;
   const LowerOptions& options_;
   Program p_;
-  IdVector<ValueId, MemberId> members_;  // per value
-  std::map<std::pair<StateId, int>, MemberId> reads_;
+  IdVector<ValueId, MemberId> members_;                      // per value
+  std::map<std::tuple<StateId, int, int>, MemberId> reads_;  // by state, age, first model
   std::map<LaneKey, LaneId> lanes_;
   std::unordered_map<std::string, std::int64_t> workspaces_;
 };
 
 }  // namespace
 
+bool has_instruction(const Graph& graph, NodeId node, const BufferAssignment& buffers) {
+  const Node& n = graph.node(node);
+  return !as<ReadOp>(n) && !view_of(graph, n) && !buffers.assigned_in_place.contains(node);
+}
+
 Program lower(const Graph& graph, std::span<const NodeId> order, const BufferAssignment& buffers,
-              const LowerOptions& options) {
+              const LowerOptions& options, std::span<const NodeWait> waits) {
   if (order.size() != graph.nodes().size())
     throw Error(fmt::format("the list order has {} nodes, the graph {}", order.size(), graph.nodes().size()));
-  return Lowering(graph, order, buffers, options).take();
+  return Lowering(graph, order, buffers, options, waits).take();
 }
 
 }  // namespace tandem::engine

@@ -39,9 +39,20 @@ struct BufferAssignment {
   std::set<NodeId> assigned_in_place;  ///< assigns without instruction: their value is in the state's memory
 };
 
-/// Turns a graph in a list order (every node once, tags complete) into an unplanned Program. Reads and views
-/// become members; every other node not in `assigned_in_place` becomes an instruction.
+/// A wait that a pass asks for: the instruction of `node` of a unit begins after that of `awaited`, `back`
+/// units before, has ended.
+struct NodeWait {
+  NodeId node, awaited;
+  int back = 0;
+};
+
+/// Returns whether `lower` makes an instruction of a node: reads and views become members, and assigns in
+/// place need nothing.
+bool has_instruction(const Graph& graph, NodeId node, const BufferAssignment& buffers);
+
+/// Turns a graph in a list order (every node once, tags complete) into an unplanned Program, with the waits
+/// that passes ask for.
 Program lower(const Graph& graph, std::span<const NodeId> order, const BufferAssignment& buffers,
-              const LowerOptions& options);
+              const LowerOptions& options, std::span<const NodeWait> waits = {});
 
 }  // namespace tandem::engine

@@ -13,10 +13,16 @@
 namespace tandem::engine {
 namespace {
 
-// Returns, for each member, the instruction that writes it; for a read of state, the one that assigns it.
+// Returns, for each member, the instruction that writes it; for a read of state, the one that assigns it. The
+// parts that several arrays of models have of a state are assigned one by one.
 IdVector<MemberId, Access> writers(const Program& p) {
   IdVector<MemberId, Access> result(p.members.size());
-  IdVector<BlockId, Access> assigns(p.blocks.size());
+  IdVector<BlockId, std::vector<Access>> assigns(p.blocks.size());
+  const auto assign_of = [&](const Member& member) {
+    const auto found = std::ranges::find_if(
+        assigns[member.block], [&](const Access& a) { return overlap(p.member(a.member), member); });
+    return found == assigns[member.block].end() ? Access() : *found;
+  };
   const auto set_once = [&](Access& writer, const Access& now, std::string_view what, std::string_view name,
                             std::string_view written) {
     if (writer.instruction >= 0)
@@ -29,12 +35,14 @@ IdVector<MemberId, Access> writers(const Program& p) {
       const Member& member = p.member(m);
       const Access write{s, m, true, p.instruction(s).lag - member.shift};
       set_once(result[m], write, "value", member.name, "made");
-      if (const MemoryBlock& block = p.block_of(m); block.arena == Arena::state)
-        set_once(assigns[member.block], write, "state", block.name, "assigned");
+      if (const MemoryBlock& block = p.block_of(m); block.arena == Arena::state) {
+        Access before = assign_of(member);
+        set_once(before, write, "state", block.name, "assigned");
+        assigns[member.block].push_back(write);
+      }
     }
   for (const MemberId m : p.members.ids())
-    if (result[m].instruction < 0 && p.block_of(m).arena == Arena::state)
-      result[m] = assigns[p.member(m).block];
+    if (result[m].instruction < 0 && p.block_of(m).arena == Arena::state) result[m] = assign_of(p.member(m));
   return result;
 }
 
@@ -269,19 +277,25 @@ void add_barrier_waits(Program& p) {
 }
 
 // A wait is superfluous if an earlier instruction of the same lane, or another wait of the same instruction,
-// already comes after the awaited instruction.
+// already comes after the awaited instruction. Waits for copies to the host stay: from there on the memory of
+// what was copied is free (memory/placement.cpp).
 void drop_implied_waits(Program& p) {
   const HappensBefore all(p);
   const auto n = static_cast<std::int64_t>(p.instructions.size());
   for (const InstructionId s : p.instructions.ids()) {
     auto& waits = p.instruction(s).waits;
+    const auto frees = [&](const Wait& w) {
+      const Instruction& awaited = p.instruction(w.instruction);
+      return awaited.op && awaited.op->makes_host_copy();
+    };
     std::erase_if(waits, [&](const Wait& w) {
+      if (frees(w)) return false;
       return p.lane_id(w.instruction) == p.lane_id(s) ||
              all.first_after(w.instruction, p.lane_id(s)) < w.back * n + s;
     });
     const std::vector<Wait> kept = waits;
     std::erase_if(waits, [&](const Wait& w) {
-      return std::ranges::any_of(kept, [&](const Wait& other) {
+      return !frees(w) && std::ranges::any_of(kept, [&](const Wait& other) {
         return other != w && all.precedes(w.instruction, other.instruction, w.back - other.back);
       });
     });

@@ -163,6 +163,49 @@ TEST_F(Cli, RefusesToReplaceDataUnlessForced) {
   EXPECT_EQ(2 * 3073, fs::file_size(file("data/data_batch_1.bin")));
 }
 
+TEST_F(Cli, TrainsWithinAMemoryBudget) {
+  const std::string train = kTrain + "--arch resnet20 -b 32 --steps 2 --threads 1 ";
+  const Ended without = run(train);
+  const Ended planned = run(train + "--memory-budget 31MB --explain");
+  EXPECT_EQ(0, planned.status);
+  expect_words(planned.out + planned.err, {"memory plan by mu-two+: 0 activations swapped", "computed again",
+                                           "inactive ms", "layer1.0.conv1 conv2d", "recompute"});
+  const auto loss = [](const Ended& run) { return run.out.substr(run.out.find("train loss"), 18); };
+  EXPECT_EQ(loss(without), loss(planned));
+  const Ended copies = run(train + "--memory-budget 20MB --copy-link 8GB/s --memory-plan vdnn");
+  EXPECT_EQ(0, copies.status) << copies.out + copies.err;
+  expect_words(copies.out + copies.err, {"memory plan by vdnn:", " swapped, 0 computed again"});
+  expect_refused(train + "--memory-plan best", {"--memory-plan", "best", "mu-two+", "optimal"});
+  expect_refused(train + "--memory-plan optimal", {"optimal", "at most 64 values"});
+  expect_refused(train + "--memory-budget 31MB --copy-link 8", {"--copy-link", "unit"});
+  expect_refused(train + "--memory-budget 31MB --copy-link 8GB/s,1ms", {"--copy-link", "bandwidth alone"});
+  expect_refused(train + "--copy-link 8GB/s", {"--copy-link has no effect without --memory-budget"});
+  expect_refused(train + "--explain", {"--explain has no effect without --memory-budget"});
+  expect_refused(train + "--memory-plan mu-two --parallel pipeline --stages 2 --schedule dualpipe",
+                 {"a memory plan is of one batch", "flushes"});
+}
+
+TEST_F(Cli, TrainsModelsInArrays) {
+  const std::string train = kTrain + "--arch convnet -b 16 --steps 3 --threads 1 --models 3 ";
+  const auto losses = [&](const std::string& flags) {
+    const Ended r = run(train + flags);
+    EXPECT_EQ(0, r.status) << flags << r.err;
+    const std::size_t at = r.out.find("train loss");
+    return r.out.substr(at, r.out.find("  ", at + 12) - at);
+  };
+  const std::string together = losses("--arrays 3");
+  EXPECT_NE(together, "");
+  for (const char* flags : {"--arrays 2,1", "--arrays 1,1,1", "--arrays 2,1 --array-ring",
+                            "--arrays 1,1,1 --array-ring", "--arrays 1,1,1 --array-lanes 2"})
+    EXPECT_EQ(together, losses(flags)) << flags;
+  const Ended simulated = run(train + "--memory-budget 1GB --simulate");
+  expect_words(simulated.out + simulated.err, {"(2, 1)", "(3)", "3 models in arrays of"});
+  expect_refused(train + "--arrays 2,2", {"--arrays", "4 models together", "--models is 3"});
+  expect_refused(train + "--array-lanes 2", {"--array-lanes has no effect without --arrays"});
+  expect_refused(train + "--arrays 1,1,1 --array-ring --array-lanes 2",
+                 {"a ring of arrays has one compute lane"});
+}
+
 TEST_F(Cli, RefusesImpossiblePlans) {
   const std::pair<std::string, std::string> sizes[] = {
       {"1MB", "1000000"}, {"1.5KiB", "1536"},    {"64K", "64000"}, {"64kb", "64000"},

@@ -243,7 +243,7 @@ TEST(PipelineSchedules, OfAFileNameWhatIsWrong) {
   refuse(R"({"stages": [{}], "tasks": [{"kind": "F"}]})", {"stage"});
   refuse(R"({"stages": [{}], "tasks": [{"kind": "F", "stage": 0.5}]})", {"stage"});
   refuse(R"({"stages": [{}], "tasks": [{"kind": "F", "stage": 0}]})",
-         {"schedule.json", "no backward of micro-batch 0 on stage 0"});
+         {"schedule.json", "no update of stage 0"});
   std::ofstream(file) << R"({"stages": [{}], "tasks": [{"kind": "F", "stage": 0}, {"kind": "B", "stage": 0},
                              {"kind": "U", "stage": 0}]})";
   EXPECT_EQ(make_schedule("plain", {}), read_schedule(file));

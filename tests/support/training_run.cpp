@@ -32,10 +32,12 @@ void JobHost::fill(const HostInput& in) {
   } else if (in.name == kLabelsInput) {
     for (std::int64_t i = 0; i < samples; ++i) in.set(i, label(job_, in.batch, first + i));
   } else if (in.name == kLearningRateInput) {
-    for (std::size_t m = 0; m < job_.rates.size(); ++m)
-      in.set(static_cast<std::int64_t>(m), job_.rate(m, in.batch));
+    for (std::int64_t m = 0; m < in.type.elements(); ++m)
+      in.set(m, job_.rate(static_cast<std::size_t>(in.models.first + m), in.batch));
   } else if (in.name == kSeedInput) {
-    std::ranges::copy(job_.seeds, in.as<std::int64_t>().begin());
+    for (std::int64_t m = 0; m < in.type.elements(); ++m)
+      in.as<std::int64_t>()[static_cast<std::size_t>(m)] =
+          static_cast<std::int64_t>(job_.seeds.at(static_cast<std::size_t>(in.models.first + m)));
   } else {
     throw Error("no input called " + in.name);
   }
@@ -48,7 +50,13 @@ void JobHost::deliver(const HostResult& result) {
     if (std::ssize(list) <= result.batch) list.resize(static_cast<std::size_t>(result.batch) + 1);
     return list[static_cast<std::size_t>(result.batch)];
   };
-  if (result.name == kLossResult) at_batch(losses) = result.values();
+  if (result.name == kLossResult) {
+    const auto first = static_cast<std::size_t>(result.models.first);
+    std::vector<double>& all = at_batch(losses);
+    const std::vector<double> values = result.values();
+    all.resize(std::max(all.size(), first + values.size()));
+    std::ranges::copy(values, all.begin() + static_cast<std::ptrdiff_t>(first));
+  }
   if (result.name == kPredictionResult)
     at_batch(predictions) = prediction_errors(result, measured_, static_cast<int>(job_.seeds.size()));
 }

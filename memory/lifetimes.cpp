@@ -1,0 +1,58 @@
+#include <tandem/memory/lifetimes.h>
+
+#include <limits>
+
+namespace tandem::engine {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+Lifetimes::Lifetimes(const MemoryProblem& p) : p_(p), producer_(p.values.size()), rest_ms_(p.values.size()) {
+  for (std::size_t g = 0; g < p.graphs.size(); ++g) {
+    std::vector<double> last(p.values.size(), kNever);
+    double clock = 0;
+    for (std::size_t n = 0; n < p.graphs[g].nodes.size(); ++n) {
+      const MemoryNode& node = p.graphs[g].nodes[n];
+      const double begin = clock;
+      clock += node.run_ms;
+      for (const int v : node.outputs) {
+        producer_[static_cast<std::size_t>(v)] = {g, n, true};
+        if (node.phase == Phase::forward) last[static_cast<std::size_t>(v)] = clock;
+      }
+      for (const int v : node.inputs) {
+        double& of = last[static_cast<std::size_t>(v)];
+        if (node.phase == Phase::forward) {
+          of = clock;
+        } else if (of < kNever) {
+          rest_ms_[static_cast<std::size_t>(v)] = begin - of;
+          of = kNever;
+        }
+      }
+    }
+  }
+}
+double Lifetimes::recompute_ms(int v, const std::vector<Treatment>& treatments,
+                               std::vector<int>* needed) const {
+  std::vector<bool> seen(p_.values.size());
+  double ms = 0;
+  add(v, treatments, seen, ms, needed, true);
+  return ms;
+}
+
+void Lifetimes::add(int v, const std::vector<Treatment>& t, std::vector<bool>& seen, double& ms,
+                    std::vector<int>* needed, bool first) const {
+  const Producer& p = producer_[static_cast<std::size_t>(v)];
+  if (!p.exists || seen[static_cast<std::size_t>(v)]) return;
+  const Treatment treatment = t[static_cast<std::size_t>(v)];
+  const bool there = rest_ms(v) > 0 && (treatment == Treatment::retain || treatment == Treatment::swap);
+  if (there && !first) return;
+  const MemoryNode& node = p_.graphs[p.graph].nodes[p.node];
+  for (const int out : node.outputs) seen[static_cast<std::size_t>(out)] = true;
+  if (needed && !first) needed->push_back(v);
+  ms += node.run_ms;
+  for (const int in : node.inputs) add(in, t, seen, ms, needed, false);
+}
+
+}  // namespace tandem::engine

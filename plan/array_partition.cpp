@@ -1,0 +1,98 @@
+#include <tandem/plan/array_partition.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/units.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/plan/build.h>
+
+namespace tandem::engine {
+namespace {
+
+struct Turn {
+  std::int64_t peak_bytes = 0;
+  double ms = 0;
+  std::string why_not{};
+};
+
+// The time of a batch in the steady state.
+double batch_ms(const Program& program) {
+  const auto seconds = [&](std::int64_t batches) {
+    SimBackend sim(program);
+    run(sim, batches);
+    return sim.now();
+  };
+  return (seconds(4) - seconds(3)) * kMsPerSecond;
+}
+
+Turn judge(const Graph& forward, const Strategy& strategy) try {
+  const Program program = build(forward, strategy);
+  return {planned_peak(program), batch_ms(program)};
+} catch (const Error& e) {
+  return {.why_not = e.what()};
+}
+
+}  // namespace
+
+std::string to_string(const ArrayPartition& partition) {
+  std::vector<std::string> turns;
+  for (const auto& turn : partition) turns.push_back(fmt::format("({})", fmt::join(turn, ", ")));
+  return fmt::format("{}", fmt::join(turns, " "));
+}
+
+std::vector<ArrayPartition> partitions_of(int models) {
+  std::vector<ArrayPartition> all;
+  for (int k = models / 2; k >= 1; --k) {
+    const int pairs = models / (2 * k), rest = models - 2 * k * pairs;
+    ArrayPartition p(static_cast<std::size_t>(pairs), {k, k});
+    if (rest == 1) p.back()[0] = k + 1;
+    if (rest >= 2) p.push_back({(rest + 1) / 2, rest / 2});
+    all.push_back(std::move(p));
+  }
+  all.push_back({{models}});
+  return all;
+}
+
+Strategy of_turn(Strategy strategy, const std::vector<int>& turn) {
+  strategy.models = std::accumulate(turn.begin(), turn.end(), 0);
+  strategy.arrays = turn;
+  strategy.array_order = ArrayOrder::ring;
+  strategy.array_lanes = 1;
+  return strategy;
+}
+
+std::vector<PartitionVerdict> judge_partitions(const Graph& forward, const Strategy& strategy) {
+  std::map<std::vector<int>, Turn> turns;
+  std::vector<PartitionVerdict> verdicts;
+  for (ArrayPartition& partition : partitions_of(strategy.models)) {
+    PartitionVerdict verdict{std::move(partition)};
+    for (const auto& arrays : verdict.partition) {
+      const auto [turn, fresh] = turns.try_emplace(arrays);
+      if (fresh) turn->second = judge(forward, of_turn(strategy, arrays));
+      verdict.peak_bytes = std::max(verdict.peak_bytes, turn->second.peak_bytes);
+      verdict.ms += turn->second.ms;
+      if (verdict.why_not.empty()) verdict.why_not = turn->second.why_not;
+    }
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+const PartitionVerdict& shortest(const std::vector<PartitionVerdict>& verdicts) {
+  const PartitionVerdict* best = nullptr;
+  for (const PartitionVerdict& v : verdicts)
+    if (v.why_not.empty() && (!best || v.ms < best->ms)) best = &v;
+  if (best) return *best;
+  std::vector<std::string> reasons;
+  for (const PartitionVerdict& v : verdicts)
+    reasons.push_back(fmt::format("{}: {}", to_string(v.partition), v.why_not));
+  throw Error(fmt::format("no partition of the models is possible: {}", fmt::join(reasons, "; ")));
+}
+
+}  // namespace tandem::engine

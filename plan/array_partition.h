@@ -1,0 +1,38 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph/graph.h>
+#include <tandem/plan/strategy.h>
+
+namespace tandem::engine {
+
+/// How models are divided: into arrays that train alone or in pairs. Pairs take turns, one after the other.
+using ArrayPartition = std::vector<std::vector<int>>;  // sizes of arrays, by turn: one, or two that are a pair
+
+/// "(4, 4)", or "(3, 3) (1, 1)".
+std::string to_string(const ArrayPartition& partition);
+
+/// Returns the partitions of N models that μ-TWO considers: for k = ⌊N/2⌋ … 1 as many pairs (k, k) as there
+/// are, and the rest as one more pair, or one more model of the last pair; then all models in one array.
+std::vector<ArrayPartition> partitions_of(int models);
+
+/// What a partition would cost.
+struct PartitionVerdict {
+  ArrayPartition partition;
+  std::int64_t peak_bytes = 0;  ///< planned, of the turn that needs most
+  double ms = 0;                ///< predicted, for a batch of all models
+  std::string why_not{};        ///< why it is impossible; empty: it is possible
+};
+
+/// Plans each partition of the strategy's models, by its budget, memory plan and profile.
+std::vector<PartitionVerdict> judge_partitions(const Graph& forward, const Strategy& strategy);
+
+/// Returns the possible one that takes the least time. Throws Error with the reasons if there is none.
+const PartitionVerdict& shortest(const std::vector<PartitionVerdict>& verdicts);
+
+/// Returns the strategy of one turn of a partition.
+Strategy of_turn(Strategy strategy, const std::vector<int>& turn);
+
+}  // namespace tandem::engine

@@ -1,0 +1,144 @@
+// Arrays of models: however a partition divides models, and however the arrays share the device, no bit
+// changes.
+#include <gtest/gtest.h>
+
+#include <tandem/nn/layers.h>
+#include <tandem/nn/models/resnet.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+#include <tandem/plan/array_partition.h>
+#include <tandem/plan/build.h>
+
+#include "expect_error.h"
+#include "training_run.h"
+
+namespace tandem::testing {
+using namespace engine;
+namespace {
+
+Job of_models(Job job, int models) {
+  job.seeds.clear();
+  job.rates.clear();
+  for (int m = 0; m < models; ++m) {
+    job.seeds.push_back(static_cast<std::uint64_t>(10 + m));
+    job.rates.push_back(0.01 * (1 + m));
+  }
+  job.drains = {3, 1, 2};
+  return job;
+}
+
+struct Dropping : nn::Module {
+  nn::Linear first{*this, "first", {12, 24}}, head{*this, "head", {24, 5}};
+  nn::Dropout drop{*this, "drop", 0.3};
+  Tensor forward(const Tensor& x) override { return head(drop(gelu(first(flatten(x))))); }
+};
+Job dropout_job() {
+  Job job = small_residual_job();
+  job.model = [] { return std::make_unique<Dropping>(); };
+  return job;
+}
+
+struct NamedJob {
+  const char* name;
+  Job job;
+};
+std::vector<NamedJob> jobs() {
+  return {
+      {"residual mlp", small_residual_job()}, {"convnet", convolutional_job()}, {"dropout", dropout_job()}};
+}
+
+TEST(Arrays, PartitionsAndOrdersChangeNoBit) {
+  for (const NamedJob& j : jobs())
+    for (const std::vector<int>& partition :
+         std::vector<std::vector<int>>{{1, 1}, {2, 1}, {1, 2}, {1, 1, 1}, {2, 2, 1}}) {
+      const int models = std::accumulate(partition.begin(), partition.end(), 0);
+      const Job job = of_models(j.job, models);
+      const Outcome together = train(job, plain());
+      for (const int lanes : {0, 1, 2})  // 0: a ring
+        for (const bool clips : {false, true}) {
+          SCOPED_TRACE(::testing::Message() << j.name << ", " << partition.size() << " arrays of " << models
+                                            << (lanes == 0   ? ", ring"
+                                                : lanes == 1 ? ", in turn"
+                                                             : ", side by side")
+                                            << (clips ? ", clips" : ""));
+          Strategy s = plain();
+          if (clips) s.gradients = {.clip_norm = 0.1, .skip_non_finite = true};
+          const Outcome expected = clips ? train(job, s) : together;
+          s.arrays = partition;
+          s.array_order = lanes == 0 ? ArrayOrder::ring : ArrayOrder::in_turn;
+          s.array_lanes = std::max(1, lanes);
+          const Outcome out = train(job, s);
+          expect_same_training(expected, out);
+        }
+    }
+}
+
+// One weight version, and one set of activations of the first array from one unit to the next.
+TEST(Arrays, APairHasOneWeightVersion) {
+  Strategy s = plain();
+  s.models = 2;
+  s.arrays = {1, 1};
+  const Program p = program_of(of_models(convolutional_job(), 2), s);
+  EXPECT_EQ(1, p.max_lag);
+  for (const MemoryBlock& b : p.blocks) EXPECT_EQ(1, b.slots) << b.name;
+}
+
+TEST(Arrays, PartitionsAreThoseOfThePaper) {
+  const auto texts = [](int models) {
+    std::vector<std::string> all;
+    for (const ArrayPartition& p : partitions_of(models)) all.push_back(to_string(p));
+    return all;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ((Texts{"(1)"}), texts(1));
+  EXPECT_EQ((Texts{"(1, 1)", "(2)"}), texts(2));
+  EXPECT_EQ((Texts{"(2, 1)", "(3)"}), texts(3));
+  EXPECT_EQ((Texts{"(4, 4)", "(3, 3) (1, 1)", "(2, 2) (2, 2)", "(1, 1) (1, 1) (1, 1) (1, 1)", "(8)"}),
+            texts(8));
+  for (int n = 1; n <= 16; ++n)
+    for (const ArrayPartition& p : partitions_of(n)) {
+      int models = 0;
+      for (const auto& turn : p) {
+        EXPECT_LE(turn.size(), 2U);
+        for (const int size : turn) models += size;
+        EXPECT_GE(turn.front(), turn.back());
+      }
+      EXPECT_EQ(n, models) << to_string(p);
+    }
+}
+
+TEST(Arrays, JudgesPartitionsByTimeAndBudget) {
+  Strategy s = plain();
+  s.models = 4;
+  s.memory_plan = "mu-two+";
+  const Graph forward = trace_job(convolutional_job(), 8);
+  const auto free = judge_partitions(forward, s);
+  ASSERT_EQ(3U, free.size());
+  for (const PartitionVerdict& v : free) {
+    EXPECT_EQ("", v.why_not);
+    EXPECT_GE(v.ms, shortest(free).ms);
+    EXPECT_GT(v.ms, 0);
+  }
+  s.memory_budget = free[1].peak_bytes;  // of two pairs, which take turns
+  const auto limited = judge_partitions(forward, s);
+  EXPECT_EQ("", limited[1].why_not);
+  for (const PartitionVerdict& v : limited) EXPECT_LE(v.peak_bytes, s.memory_budget);
+  s.memory_budget = 1000;
+  expect_error([&] { shortest(judge_partitions(forward, s)); },
+               {"no partition", "(2, 2): the memory budget"});
+}
+
+TEST(Arrays, NeedOneStageAndOneMicrobatch) {
+  Strategy s = plain();
+  s.models = 2;
+  s.arrays = {1, 1};
+  s.microbatches = 2;
+  const Job job = of_models(convolutional_job(), 2);
+  expect_error([&] { program_of(job, s); }, {"one stage and one micro-batch"});
+  s.microbatches = 1;
+  s.arrays = {1, 2};
+  expect_error([&] { program_of(job, s); }, {"the arrays have 3 models together, the strategy has 2"});
+}
+
+}  // namespace
+}  // namespace tandem::testing

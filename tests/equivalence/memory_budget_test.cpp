@@ -1,0 +1,289 @@
+// Memory plans of training steps: they change no bit, keep the budget, and cost what `replay` says.
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/memory.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/memory/buffer_assignment.h>
+#include <tandem/memory/memory_policies.h>
+#include <tandem/memory/placement.h>
+#include <tandem/memory/step_problem.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/models/residual_lstm_net.h>
+#include <tandem/nn/models/resnet.h>
+#include <tandem/nn/models/vit.h>
+#include <tandem/ops/copy.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+#include <tandem/plan/build.h>
+#include <tandem/plan/list_order.h>
+
+#include "expect_error.h"
+#include "seed.h"
+#include "training_run.h"
+
+namespace tandem::testing {
+using namespace engine;
+namespace {
+
+Job resnet_job() {
+  Job job = convolutional_job();
+  job.model = [] { return std::make_unique<nn::ResNet>(nn::ResNetOptions{.classes = 5}); };
+  job.batch_size = 16;
+  return job;
+}
+Job dropout_job() {
+  struct Dropping : nn::Module {
+    nn::Linear first{*this, "first", {12, 24}}, second{*this, "second", {24, 24}},
+        head{*this, "head", {24, 5}};
+    nn::Dropout drop0{*this, "drop0", 0.3}, drop1{*this, "drop1", 0.5};
+    Tensor forward(const Tensor& x) override {
+      return head(drop1(gelu(second(drop0(gelu(first(flatten(x))))))));
+    }
+  };
+  Job job = small_residual_job();
+  job.model = [] { return std::make_unique<Dropping>(); };
+  return job;
+}
+
+struct NamedJob {
+  const char* name;
+  Job job;
+};
+std::vector<NamedJob> jobs() {
+  return {{"residual mlp", small_residual_job()},
+          {"convnet", convolutional_job()},
+          {"resnet20", resnet_job()},
+          {"dropout", dropout_job()}};
+}
+
+// A step in its list order, with costs drawn per signature, and its Program without a plan.
+struct Step {
+  ListedGraph listed;
+  LowerOptions options;
+  Program plain;
+  std::vector<StepProblem> problems;
+};
+
+LowerOptions lower_options(const Strategy& s, std::uint64_t seed) {
+  return {.devices = s.devices(),
+          .replicas = s.replicas,
+          .microbatches = s.microbatches,
+          .kernels = s.kernels,
+          .threads = s.threads,
+          .cost = [seed](const Instruction& i) -> Cost {
+            if (const auto* copy = as<LinkCopyOp>(i))
+              return {static_cast<double>(align_up(i.outputs[0].bytes())) / copy->link.bytes_per_ms / 1e3};
+            const auto drawn = std::hash<std::string>()(signature(*i.op, i.inputs)) ^ seed;
+            return {1e-6 * static_cast<double>(1 + drawn % 1000)};
+          }};
+}
+Program lowered(const ListedGraph& g, const LowerOptions& options) {
+  return planned(lower(g.graph, g.order, assign_buffers(g.graph, g.order, g.keep), options, g.waits));
+}
+
+Step step_of(const Job& job, const Strategy& s, const CopyLink& link, std::uint64_t seed) {
+  Step step{{planned_graph(trace_job(job, job.batch_size / s.replicas / s.microbatches), s), {}}, {}, {}, {}};
+  step.listed.order = list_order(step.listed.graph, schedule_of(s).tasks, true);
+  step.listed.keep = movable_values(step.listed.graph);
+  step.options = lower_options(s, seed);
+  step.plain = lowered(step.listed, step.options);
+  const auto buffers = assign_buffers(step.listed.graph, step.listed.order, step.listed.keep);
+  for (int d = 0; d < step.plain.devices; ++d)
+    step.problems.push_back(step_problem(step.listed, buffers, step.plain, d, link));
+  return step;
+}
+
+MemoryDecisions drawn_decisions(const MemoryProblem& p, std::mt19937_64& rng) {
+  MemoryDecisions d = retain_all(p);
+  for (const int v : candidates_of(p)) {
+    Treatment& t = d.values[static_cast<std::size_t>(v)];
+    t = static_cast<Treatment>(draw_int(rng, 0, 3));
+    if (!plan_of(p, d, INT64_MAX)) t = Treatment::swap;  // it cannot be computed again
+  }
+  return d;
+}
+
+TEST(MemoryBudget, TheProgramOfAPlanHasItsPeakAndItsTime) {
+  auto rng = generator("memory budget");
+  int copies = 0, repeats = 0;
+  for (const NamedJob& j : jobs())
+    for (int i = 0; i < 12; ++i) {
+      SCOPED_TRACE(::testing::Message() << j.name << ", plan " << i);
+      const CopyLink link{.bytes_per_ms = std::pow(10, draw_real(rng, 3, 7)), .duplex = draw_bool(rng, 0.5)};
+      const Step step = step_of(j.job, plain(), link, rng());
+      const MemoryProblem& p = step.problems[0].problem;
+      EXPECT_EQ(live_peak(step.plain), plan_of(p, retain_all(p), INT64_MAX)->cost.peak_bytes);
+      const std::int64_t limit =
+          static_cast<std::int64_t>(draw_real(rng, 0.3, 1) * static_cast<double>(live_peak(step.plain)));
+      const auto plan = plan_of(p, drawn_decisions(p, rng), i % 3 == 0 ? INT64_MAX : limit);
+      if (!plan) continue;
+      for (const MemoryStep& s : plan->plan.steps) {
+        copies += s.kind == MemoryStep::Kind::h2d;
+        repeats += s.kind == MemoryStep::Kind::recompute;
+      }
+      const MemoryCost cost = replay(p, plan->plan);
+      const ListedGraph listed =
+          apply_memory_plans(step.listed, step.problems, std::vector<MemoryPlan>{plan->plan});
+      verify(listed.graph);
+      const Program program = lowered(listed, step.options);
+      verify(program);
+      EXPECT_EQ(cost.peak_bytes, live_peak(program));
+      SimBackend sim(program);
+      run(sim, 1);
+      EXPECT_NEAR(cost.time_ms, sim.now() * 1e3, 1e-9 * cost.time_ms);
+    }
+  EXPECT_GT(copies, 100);
+  EXPECT_GT(repeats, 100);
+}
+
+Job of_models(Job job, int models) {
+  job.seeds.clear();
+  job.rates.clear();
+  for (int m = 0; m < models; ++m) {
+    job.seeds.push_back(static_cast<std::uint64_t>(10 + m));
+    job.rates.push_back(0.01 * (1 + m));
+  }
+  return job;
+}
+
+TEST(MemoryBudget, ThePeriodOfAPairHasItsPeakAndItsTime) {
+  auto rng = generator("memory budget of pairs");
+  int copies = 0, repeats = 0;
+  for (const NamedJob& j : jobs())
+    for (int i = 0; i < 8; ++i) {
+      SCOPED_TRACE(::testing::Message() << j.name << ", plan " << i);
+      const CopyLink link{.bytes_per_ms = std::pow(10, draw_real(rng, 3, 7)), .duplex = draw_bool(rng, 0.5)};
+      Strategy s = plain();
+      s.arrays = i % 2 == 0 ? std::vector{1, 1} : std::vector{2, 1};
+      s.models = i % 2 == 0 ? 2 : 3;
+      const Step step = step_of(of_models(j.job, s.models), s, link, rng());
+      const MemoryProblem& p = step.problems[0].problem;
+      ASSERT_TRUE(p.is_pair());
+      EXPECT_EQ(live_peak(step.plain), plan_of(p, retain_all(p), INT64_MAX)->cost.peak_bytes);
+      MemoryDecisions d = drawn_decisions(p, rng);
+      for (int half = 0; half < 2; ++half) {
+        const MemoryGraph& back = p.graphs[static_cast<std::size_t>(half)];
+        const int forward = p.graphs[static_cast<std::size_t>(1 - half)].forward_nodes();
+        int before = 0;
+        for (std::size_t b = static_cast<std::size_t>(back.forward_nodes()); b < back.nodes.size(); ++b)
+          d.forward_before[half].push_back(before = draw_int(rng, before, std::min(forward, before + 2)));
+      }
+      const std::int64_t limit =
+          static_cast<std::int64_t>(draw_real(rng, 0.3, 1) * static_cast<double>(live_peak(step.plain)));
+      const auto plan = plan_of(p, d, i % 3 == 0 ? INT64_MAX : limit);
+      if (!plan) continue;
+      for (const MemoryStep& m : plan->plan.steps) {
+        copies += m.kind == MemoryStep::Kind::h2d;
+        repeats += m.kind == MemoryStep::Kind::recompute;
+      }
+      const ListedGraph listed =
+          apply_memory_plans(step.listed, step.problems, std::vector<MemoryPlan>{plan->plan});
+      verify(listed.graph);
+      const Program program = lowered(listed, step.options);
+      verify(program);
+      EXPECT_EQ(plan->cost.peak_bytes, live_peak(program));
+      const auto seconds = [&](std::int64_t batches) {
+        SimBackend sim(program);
+        run(sim, batches);
+        return sim.now();
+      };
+      EXPECT_NEAR(plan->cost.time_ms, (seconds(6) - seconds(5)) * 1e3, 1e-9 * plan->cost.time_ms);
+    }
+  EXPECT_GT(copies, 100);
+  EXPECT_GT(repeats, 100);
+}
+
+TEST(MemoryBudget, PlansOfArraysChangeNoBit) {
+  for (const NamedJob& j : jobs())
+    for (const ArrayOrder order : {ArrayOrder::in_turn, ArrayOrder::ring}) {
+      const Job job = of_models(j.job, 3);
+      Strategy s = plain();
+      s.arrays = {2, 1};
+      s.array_order = order;
+      const Outcome kept = train(job, s);
+      const std::int64_t state = kept.program.memory[0].state, above = kept.planned_peak - state;
+      for (const bool copies : {false, true})
+        for (const double share : {0.6, 0.8}) {
+          SCOPED_TRACE(::testing::Message()
+                       << j.name << (order == ArrayOrder::ring ? ", ring, " : ", in turn, ") << share
+                       << copies);
+          s.memory_budget = state + static_cast<std::int64_t>(share * static_cast<double>(above));
+          s.memory_plan = "mu-two+";
+          s.copy_link = {.bytes_per_ms = copies ? 1e6 : 0};
+          try {
+            const Outcome out = train(job, s);
+            expect_same_training(kept, out);
+            EXPECT_LE(out.planned_peak, s.memory_budget);
+          } catch (const Error& e) {
+            const std::string why = e.what();
+            EXPECT_NE(why.find("the smallest budget that works"), std::string::npos) << why;
+          }
+        }
+    }
+}
+
+std::int64_t state_bytes(const Program& p) { return p.memory[0].state; }
+
+TEST(MemoryBudget, PlansChangeNoBitAndKeepTheBudget) {
+  for (const NamedJob& j : jobs()) {
+    const Outcome kept = train(j.job, plain());
+    const std::int64_t state = state_bytes(kept.program), above = kept.planned_peak - state;
+    for (const char* policy : {"", "checkpoint", "mu-two", "vdnn"})
+      for (const double share : {0.5, 0.7, 0.9}) {
+        SCOPED_TRACE(::testing::Message() << j.name << ", " << policy << ", " << share);
+        Strategy s = plain();
+        s.memory_budget = state + static_cast<std::int64_t>(share * static_cast<double>(above));
+        s.memory_plan = policy;
+        if (s.memory_plan != "checkpoint") s.copy_link = {.bytes_per_ms = 1e6};
+        try {
+          const Outcome out = train(j.job, s);
+          expect_same_training(kept, out);
+          EXPECT_LE(out.planned_peak, s.memory_budget);
+        } catch (const Error& e) {
+          const std::string why = e.what();
+          EXPECT_NE(why.find("the smallest budget that works"), std::string::npos) << why;
+        }
+      }
+  }
+}
+
+TEST(MemoryBudget, RanksStagesAndMicrobatchesHaveAPlanEach) {
+  Job job = resnet_job();
+  job.batch_size = 64;  // so that activations are most of the memory
+  job.drains = {2, 1};
+  int within = 0;
+  for (const int replicas : {1, 2})
+    for (const int stages : {1, 2})
+      for (const int microbatches : {1, 2}) {
+        SCOPED_TRACE(::testing::Message()
+                     << replicas << " replicas, " << stages << " stages, " << microbatches);
+        Strategy s = plain();
+        s.replicas = replicas;
+        s.stages = stages;
+        s.microbatches = microbatches;
+        if (stages > 1) s.schedule = "1f1b";
+        const Outcome kept = train(job, s);
+        s.memory_plan = "mu-two+";
+        s.copy_link = {.bytes_per_ms = 1e6};
+        s.memory_budget = state_bytes(kept.program) +
+                          static_cast<std::int64_t>(
+                              0.9 * static_cast<double>(kept.planned_peak - state_bytes(kept.program)));
+        try {
+          const Outcome out = train(job, s);
+          expect_same_training(kept, out);
+          EXPECT_LE(out.planned_peak, s.memory_budget);
+          EXPECT_LT(out.planned_peak, kept.planned_peak);
+          ++within;
+        } catch (const Error& e) {
+          expect_words(e.what(), {"the smallest budget that works"});
+        }
+      }
+  EXPECT_GE(within, 5);
+}
+
+}  // namespace
+}  // namespace tandem::testing
