@@ -1,0 +1,202 @@
+// Measures memory plans: training steps under a budget, against steps without one, and the planners.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include <tandem/core/base/contains.h>
+#include <tandem/core/base/units.h>
+#include <tandem/core/runtime/profile.h>
+#include <tandem/memory/memory_policies.h>
+#include <tandem/plan/build.h>
+
+#include "command_line.h"
+#include "measure.h"
+#include "report.h"
+#include "training.h"
+
+namespace tandem::bench {
+namespace {
+using namespace engine;
+
+struct Options {
+  std::string network = "resnet56", policy = "mu-two+";
+  std::int64_t batch = 128;
+  int threads = 1, rounds = 3, steps = 5, models = 1;
+  std::vector<double> shares{0.5, 0.3, 0.167};
+  double slowdown = 1.5;  // of a step that swaps everything, over the link
+};
+
+// The link over which the step takes so much longer if everything is swapped.
+CopyLink link_for(MemoryProblem problem, double slowdown) {
+  const auto ms = [&](std::string_view policy) {
+    return memory_policy(policy).make(problem, std::numeric_limits<std::int64_t>::max()).cost.time_ms;
+  };
+  problem.link = {.bytes_per_ms = 1e6};
+  const double wanted = slowdown * ms("none");
+  double slow = 1e2, fast = 1e10;
+  for (int i = 0; i < 60; ++i) {
+    problem.link.bytes_per_ms = std::sqrt(slow * fast);
+    (ms("vdnn") > wanted ? slow : fast) = problem.link.bytes_per_ms;
+  }
+  return problem.link;
+}
+
+void measure(const Options& o) {
+  const nn::WholeNetwork net = nn::make_network(
+      o.network, contains(nn::network_names(), o.network) ? "cifar" : nn::purpose_of(o.network), o.batch);
+  net.module->initialize(1);
+  const Graph forward = nn::traced_loss(net);
+  Strategy s{.optimizer = SgdOptions{.momentum = 0.9}, .threads = o.threads};
+  DrawnInputs host(net);
+  const Program plain = build(forward, s);
+  Profile profile;
+  profile.measure(plain, cpu_kernels(), host, net.module->state());
+  s.profile = std::make_shared<const Profile>(profile);
+  s.memory_plan = "none";
+  s.copy_link = link_for(memory_plans(forward, s)[0].step.problem, o.slowdown);
+  const std::int64_t state = plain.memory[0].state, above = planned_peak(plain) - state;
+  fmt::print("{}, batch {}, {} threads: {:.1f} MB of state, {:.1f} MB above it; link {:.2f} GB/s\n",
+             o.network, o.batch, o.threads, static_cast<double>(state) / 1e6,
+             static_cast<double>(above) / 1e6, s.copy_link.bytes_per_ms / 1e6);
+  s.memory_plan = o.policy;
+  Session unlimited(plain, thread_comms(1), host, {});
+  unlimited.load(net.module->state());
+  for (const double share : o.shares) {
+    s.memory_budget = state + static_cast<std::int64_t>(share * static_cast<double>(above));
+    const double begin = steady_seconds();
+    const Program planned = build(forward, s);
+    const double build_seconds = steady_seconds() - begin;
+    const auto plans = memory_plans(forward, s);
+    Session limited(planned, thread_comms(1), host, {});
+    limited.load(net.module->state());
+    std::vector<double> ratios, ms;
+    for (int i = 0; i < o.rounds; ++i) {
+      const double without = median(step_seconds(unlimited, o.steps)),
+                   with = median(step_seconds(limited, o.steps));
+      ratios.push_back(with / without);
+      ms.push_back(with * kMsPerSecond);
+    }
+    const MemoryCost& cost = plans[0].plan.cost;
+    const double none = plan_of(plans[0].step.problem, retain_all(plans[0].step.problem),
+                                std::numeric_limits<std::int64_t>::max())
+                            ->cost.time_ms;
+    fmt::print(
+        "  {:4.0f} % of it: {:.3f} of the step without a budget ({:.3f} predicted), {:.1f} ms; peak {:.1f} of {:.1f} "
+        "MB{}, extent {:.3f} of the live peak; built in {:.1f} s\n",
+        100 * share, median(ratios), cost.time_ms / none, median(ms),
+        static_cast<double>(planned_peak(planned)) / 1e6, static_cast<double>(s.memory_budget) / 1e6,
+        limited.executed_peak() == planned_peak(planned) ? ", as planned" : ", NOT as planned",
+        static_cast<double>(planned_peak(planned)) / static_cast<double>(live_peak(planned)), build_seconds);
+  }
+}
+
+// A chain of layers, some with shortcuts.
+MemoryProblem random_problem(std::mt19937_64& rng, int layers, int graphs) {
+  const auto draw = [&](double least, double most) {
+    return std::uniform_real_distribution<double>(least, most)(rng);
+  };
+  MemoryProblem p{{}, {}, {draw(1, 10) * 1e6, true}, 0};
+  for (int g = 0; g < graphs; ++g) {
+    MemoryGraph graph{fmt::format("graph {}", g), {}};
+    const auto value = [&](std::int64_t bytes, MemoryValue::Kind kind) {
+      p.values.push_back({static_cast<std::int64_t>(p.values.size()), bytes, kind});
+      return static_cast<int>(p.values.size()) - 1;
+    };
+    std::vector<int> made{value(1'000'000, MemoryValue::Kind::input)};
+    std::vector<double> ms;
+    for (int l = 0; l < layers; ++l) {
+      std::vector<int> in{made.back()};
+      if (l > 2 && draw(0, 1) < 0.3) in.push_back(made[made.size() - 3]);
+      made.push_back(value(static_cast<std::int64_t>(draw(1e6, 2e7)), MemoryValue::Kind::intermediate));
+      ms.push_back(draw(0.5, 5));
+      graph.nodes.push_back({fmt::format("F{}", l), Phase::forward, ms.back(), 0, in, {made.back()}});
+    }
+    int gradient = made.back();
+    for (int l = layers; l-- > 0;) {
+      const int next = value(p.values[static_cast<std::size_t>(made[static_cast<std::size_t>(l)])].bytes,
+                             MemoryValue::Kind::gradient);
+      std::vector<int> in{made[static_cast<std::size_t>(l)], made[static_cast<std::size_t>(l) + 1]};
+      if (gradient != in[1]) in.push_back(gradient);
+      graph.nodes.push_back(
+          {fmt::format("B{}", l), Phase::backward, 2 * ms[static_cast<std::size_t>(l)], 0, in, {next}});
+      gradient = next;
+    }
+    p.graphs.push_back(std::move(graph));
+  }
+  return p;
+}
+
+std::int64_t share_of(const MemoryProblem& p, double share) {
+  const std::int64_t most = memory_policy("none").make(p, 0).cost.peak_bytes,
+                     least = memory_policy("mu-two+").make(p, 0).cost.peak_bytes;
+  return least + static_cast<std::int64_t>(share * static_cast<double>(most - least));
+}
+
+void plan_large() {
+  std::mt19937_64 rng(1);
+  for (const int graphs : {1, 2}) {
+    const MemoryProblem p = random_problem(rng, 1000 / graphs, graphs);
+    const std::int64_t limit = share_of(p, 0.4);
+    for (const char* policy : {"checkpoint", "capuchin", "mu-two", "mu-two+"}) {
+      CostedPlan plan;
+      const double seconds = fastest(1, [&] { plan = memory_policy(policy).make(p, limit); });
+      report(fmt::format("plan 2,000 nodes, {}, {}", graphs == 1 ? "one graph" : "a pair", policy), seconds,
+             "s", 1);
+      fmt::print("  {:.1f} ms{}\n", plan.cost.time_ms,
+                 plan.cost.peak_bytes > limit ? ", over the limit" : "");
+    }
+  }
+}
+
+// How far mu-two+ is from the optimum.
+void gaps(int count) {
+  std::mt19937_64 rng(2);
+  for (const int graphs : {1, 2}) {
+    std::vector<double> all;
+    int unknown = 0;
+    while (std::ssize(all) + unknown < count) {
+      const MemoryProblem p = random_problem(rng, graphs == 1 ? 6 : 2, graphs);
+      const std::int64_t limit = share_of(p, std::uniform_real_distribution<double>(0, 0.9)(rng));
+      try {
+        const double best = memory_policy("optimal").make(p, limit).cost.time_ms;
+        all.push_back(memory_policy("mu-two+").make(p, limit).cost.time_ms / best - 1);
+      } catch (const Error&) {
+        ++unknown;
+      }
+    }
+    double sum = 0;
+    for (const double gap : all) sum += gap;
+    report(fmt::format("mu-two+ above optimal, {} {} ({} more without optimum)", all.size(),
+                       graphs == 1 ? "chains of 6" : "pairs of 2", unknown),
+           100 * sum / static_cast<double>(all.size()), "%", 2);
+    fmt::print("  at most {:.1f} %\n", 100 * std::ranges::max(all));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) {
+  CLI::App app{"Measures training within a memory budget, and the planners of memory.", "bench_memory"};
+  tandem::bench::Options o;
+  int count = 200;
+  bool large = false;
+  app.add_option("network", o.network, "network to train")->capture_default_str();
+  app.add_option("-b,--batch-size", o.batch)->capture_default_str();
+  app.add_option("--threads", o.threads)->capture_default_str();
+  app.add_option("--rounds", o.rounds)->capture_default_str();
+  app.add_option("--steps", o.steps)->capture_default_str();
+  app.add_option("--policy", o.policy)->capture_default_str();
+  app.add_option("--shares", o.shares, "of the bytes above state")->delimiter(',')->capture_default_str();
+  app.add_option("--slowdown", o.slowdown, "of swapping everything, which sets the link")
+      ->capture_default_str();
+  app.add_option("--gaps", count, "random graphs to compare with the optimum; 0: none")
+      ->capture_default_str();
+  app.add_flag("--large", large, "plan 2,000 nodes");
+  return tandem::apps::run_program(app, argc, argv, [&] {
+    if (o.rounds > 0) tandem::bench::measure(o);
+    if (large) tandem::bench::plan_large();
+    if (count > 0) tandem::bench::gaps(count);
+  });
+}
