@@ -149,6 +149,12 @@ class Dlrm(torch.nn.Module):
         self.top = Sequential(*layers(width + vectors * (vectors - 1) // 2, *top), Linear(top[-1], 1))
         self.tables = torch.nn.ModuleList(torch.nn.EmbeddingBag(r, width, mode="sum", sparse=sparse) for r in rows)
         self.register_buffer("below", torch.tril_indices(vectors, vectors, -1), persistent=False)
+        for linear in (m for m in self.modules() if isinstance(m, Linear)):  # as create_mlp of facebookresearch/dlrm draws it
+            out, into = linear.weight.shape
+            torch.nn.init.normal_(linear.weight, std=(2 / (out + into)) ** 0.5)
+            torch.nn.init.normal_(linear.bias, std=out ** -0.5)
+        for table in self.tables:  # as create_emb does
+            torch.nn.init.uniform_(table.weight, -table.num_embeddings ** -0.5, table.num_embeddings ** -0.5)
 
     def forward(self, numbers, categories):
         numbers = self.bottom(numbers)

@@ -41,12 +41,13 @@ std::string kind_of(const Spread& s) {
 
 TEST(GoldenFirstWeights, HaveTheDistributionsOfTheOriginals) {
   const json golden = read_json(TANDEM_SOURCE "/tests/golden/first_weights.json");
-  ASSERT_EQ(10u, golden.size());
+  ASSERT_EQ(12u, golden.size());
   for (const auto& [name, network] : golden.items()) {
     const nn::WholeNetwork ours = nn::make_network(name, network.at("for"), 1);
     ours.module->initialize(1);
     const StateDict state = ours.module->state();
-    const auto layout = nn::file_layout(*ours.module, network.at("library"));
+    const std::string library = network.at("library");  // of some there is none, and their names are Tandem's
+    const auto layout = library.empty() ? nn::FileLayout() : nn::file_layout(*ours.module, library);
     const auto stored = nn::stored_tensors(*ours.module, layout);
     std::size_t compared = 0;
     for (const auto& [key, spread] : network.at("parameters").items()) {
@@ -56,6 +57,7 @@ TEST(GoldenFirstWeights, HaveTheDistributionsOfTheOriginals) {
       const Tensor t = nn::to_file(found->second, [&](const std::string& path) { return state.at(path); });
       const Spread theirs{spread[0], spread[1]}, mine = spread_of(t);
       SCOPED_TRACE(name + " " + key);
+      if (t.elements() == 1 && theirs.largest > 0) continue;  // one drawn number
       if (theirs.deviation < 1e-7) {
         EXPECT_LT(mine.deviation, 1e-7);
         EXPECT_NEAR(theirs.largest, mine.largest, 1e-6);
