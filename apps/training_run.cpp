@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <limits>
 #include <numeric>
-#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,7 +19,6 @@
 #include <tandem/core/base/rng.h>
 #include <tandem/engine.h>
 #include <tandem/pipeline/schedule_file.h>
-#include <tandem/plan/array_partition.h>
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/network_layers.h>
 #include <tandem/train/rank_talk.h>
@@ -28,7 +26,6 @@
 #include "all_reduce_report.h"
 #include "flags.h"
 #include "log.h"
-#include "memory_report.h"
 #include "output_file.h"
 #include "pipeline_options.h"
 #include "prediction_means.h"
@@ -36,6 +33,7 @@
 #include "simulation.h"
 #include "stage_report.h"
 #include "trace_file.h"
+#include "training_memory.h"
 #include "typed_schedule.h"
 
 namespace tandem::apps {
@@ -148,7 +146,7 @@ void TrainingRun::perform() {
   const auto forward = [&](std::int64_t n) {
     return trace_forward(*network_, *data.train, classification(), n, true);
   };
-  put_side_by_side(forward(samples));
+  put_side_by_side(options_, forward(samples));
   const CoreShares cores = share_cores(options_, mpi_);
   Strategy strategy = strategy_of(options_, forward(1), cores.threads);
   if (strategy.stages > 1) cut(forward(samples), strategy);
@@ -158,7 +156,8 @@ void TrainingRun::perform() {
   agree_on_checkpoint();
   if (is_main() && !(strategy.swap.empty() && strategy.recompute.empty()))
     say_plan(forward(samples), strategy);
-  if (!options_.evaluate) plan_memory(forward(samples), strategy, data);
+  if (!options_.evaluate)
+    plan_memory(options_, strategy, forward(samples), data, profile_, RankTalk(meeting_.get(), main_rank()));
   if (is_main() && strategy.stages > 1 && !options_.evaluate)
     say_stages(forward(samples), strategy, profile_);
   if (const std::string turns = why_devices_take_turns(engine::schedule_of(strategy));
@@ -200,78 +199,6 @@ void TrainingRun::cut(const Graph& forward, Strategy& strategy) {
   if (cuts.empty() && profile_) cuts = measured_cuts(forward, strategy, *profile_);
   cuts = cuts_of(forward, strategy);
   begin_.cuts = cuts;
-}
-
-// Together, large models would fill the caches anew for each op. Shapes decide, and never a measurement,
-// since the number of threads can change bits.
-void TrainingRun::put_side_by_side(const Graph& forward) {
-  constexpr double kLarge = 3e8;  // operations of a forward
-  TrainOptions& o = options_;
-  if (o.models == 1 || !o.arrays.empty() || o.evaluate || o.ranks * o.stages * o.microbatches > 1 ||
-      !o.memory_budget.empty() || !o.memory_plan.empty() || !o.plan.empty())
-    return;
-  double flops = 0;
-  for (const Node& n : forward.nodes())
-    flops += n.op->cost(forward.types(n.inputs), forward.types(n.outputs)).flops;
-  if (flops < kLarge) return;
-  o.arrays.assign(static_cast<std::size_t>(o.models), 1);
-  o.array_lanes = std::min(o.models, o.threads > 0 ? o.threads : default_threads());
-  if (o.threads > 0) o.threads = std::max(1, o.threads / o.array_lanes);
-}
-
-// It is measured within the budget, with a plan by estimated times. Models are measured in arrays of each
-// size that a partition has; those that do not fit are left out.
-Profile TrainingRun::profile_for_memory(const Graph& forward, const Strategy& strategy,
-                                        const CifarData& data) const {
-  if (strategy.models == 1)
-    return measured_profile(options_, strategy, forward, build(forward, strategy), data);
-  std::set<int> sizes;
-  for (const ArrayPartition& partition : partitions_of(strategy.models))
-    for (const auto& turn : partition) sizes.insert(turn.begin(), turn.end());
-  Profile profile;
-  for (const int models : sizes) {
-    TrainOptions some = options_;
-    some.models = models;
-    some.seed.resize(static_cast<std::size_t>(models));
-    some.lr.resize(static_cast<std::size_t>(models));
-    const Strategy one = of_turn(strategy, {models});
-    try {
-      const Program program = build(forward, one);
-      profile.add(measured_profile(some, one, forward, program, data));
-    } catch (const Error& e) {
-      log_debug(fmt::format("an array of {} does not fit: {}", counted(models, "model"), e.what()));
-    }
-  }
-  return profile;
-}
-
-void TrainingRun::plan_memory(const Graph& forward, Strategy& strategy, const CifarData& data) const {
-  if (strategy.memory_budget == 0 && strategy.memory_plan.empty()) return;
-  const bool divides = strategy.models > 1 && strategy.arrays.empty();
-  if (!divides && memory_plans(forward, strategy).empty()) return;
-  const RankTalk ranks(meeting_.get(), main_rank());
-  std::string measured;
-  const std::string why_not = ranks.on_root([&] {
-    if (!profile_) measured = profile_for_memory(forward, strategy, data).to_json();
-  });
-  if (!why_not.empty()) throw Error(why_not);
-  strategy.profile = std::make_shared<const Profile>(
-      profile_ ? *profile_ : Profile::parse("the measured profile", ranks.from_root(measured)));
-  if (divides) divide(forward, strategy);
-  if (!is_main()) return;
-  const std::vector<DevicePlan> plans = memory_plans(forward, strategy);
-  say_memory_plans(plans, strategy);
-  if (options_.explain) explain_memory_plans(plans);
-}
-
-void TrainingRun::divide(const Graph& forward, Strategy& strategy) const {
-  std::vector<PartitionVerdict> verdicts = judge_partitions(forward, strategy);
-  if (is_main()) say_partitions(verdicts, options_.simulate);
-  std::erase_if(verdicts, [](const PartitionVerdict& v) { return v.partition.size() > 1; });
-  strategy = of_turn(strategy, shortest(verdicts).partition[0]);
-  if (is_main())
-    log_info(fmt::format("{} in arrays of {}", counted(strategy.models, "model"),
-                         fmt::join(strategy.arrays, ", ")));
 }
 
 void TrainingRun::agree_on_arguments() const {

@@ -11,7 +11,6 @@
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/trainer.h>
 
-#include "cifar_data.h"
 #include "recipe.h"
 #include "resume.h"
 #include "run_directory.h"
@@ -42,13 +41,6 @@ class TrainingRun {
   CommOptions comm_options() const;
   /// Sets the cuts that a plan leaves open.
   void cut(const Graph& forward, Strategy& strategy);
-  /// Measures what a memory plan needs, if the run has one, and says what it does.
-  void plan_memory(const Graph& forward, Strategy& strategy, const CifarData& data) const;
-  Profile profile_for_memory(const Graph& forward, const Strategy& strategy, const CifarData& data) const;
-  /// Trains large models one by one, side by side on the cores, if nothing says how to divide them.
-  void put_side_by_side(const Graph& forward);
-  /// Divides several models into arrays: as is fastest within the budget.
-  void divide(const Graph& forward, Strategy& strategy) const;
   void agree_on_arguments() const;
   void agree_on_checkpoint();
   AllReduceOptions all_reduce_options(const Strategy& strategy, const CoreShares& cores) const;

@@ -16,25 +16,9 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-Job of_models(Job job, int models) {
-  job.seeds.clear();
-  job.rates.clear();
-  for (int m = 0; m < models; ++m) {
-    job.seeds.push_back(static_cast<std::uint64_t>(10 + m));
-    job.rates.push_back(0.01 * (1 + m));
-  }
+Job of_models(const Job& one, int models) {
+  Job job = with_models(one, models);
   job.drains = {3, 1, 2};
-  return job;
-}
-
-struct Dropping : nn::Module {
-  nn::Linear first{*this, "first", {12, 24}}, head{*this, "head", {24, 5}};
-  nn::Dropout drop{*this, "drop", 0.3};
-  Tensor forward(const Tensor& x) override { return head(drop(gelu(first(flatten(x))))); }
-};
-Job dropout_job() {
-  Job job = small_residual_job();
-  job.model = [] { return std::make_unique<Dropping>(); };
   return job;
 }
 

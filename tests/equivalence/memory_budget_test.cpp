@@ -35,20 +35,6 @@ Job resnet_job() {
   job.batch_size = 16;
   return job;
 }
-Job dropout_job() {
-  struct Dropping : nn::Module {
-    nn::Linear first{*this, "first", {12, 24}}, second{*this, "second", {24, 24}},
-        head{*this, "head", {24, 5}};
-    nn::Dropout drop0{*this, "drop0", 0.3}, drop1{*this, "drop1", 0.5};
-    Tensor forward(const Tensor& x) override {
-      return head(drop1(gelu(second(drop0(gelu(first(flatten(x))))))));
-    }
-  };
-  Job job = small_residual_job();
-  job.model = [] { return std::make_unique<Dropping>(); };
-  return job;
-}
-
 struct NamedJob {
   const char* name;
   Job job;
@@ -140,16 +126,6 @@ TEST(MemoryBudget, TheProgramOfAPlanHasItsPeakAndItsTime) {
   EXPECT_GT(repeats, 100);
 }
 
-Job of_models(Job job, int models) {
-  job.seeds.clear();
-  job.rates.clear();
-  for (int m = 0; m < models; ++m) {
-    job.seeds.push_back(static_cast<std::uint64_t>(10 + m));
-    job.rates.push_back(0.01 * (1 + m));
-  }
-  return job;
-}
-
 TEST(MemoryBudget, ThePeriodOfAPairHasItsPeakAndItsTime) {
   auto rng = generator("memory budget of pairs");
   int copies = 0, repeats = 0;
@@ -160,7 +136,7 @@ TEST(MemoryBudget, ThePeriodOfAPairHasItsPeakAndItsTime) {
       Strategy s = plain();
       s.arrays = i % 2 == 0 ? std::vector{1, 1} : std::vector{2, 1};
       s.models = i % 2 == 0 ? 2 : 3;
-      const Step step = step_of(of_models(j.job, s.models), s, link, rng());
+      const Step step = step_of(with_models(j.job, s.models), s, link, rng());
       const MemoryProblem& p = step.problems[0].problem;
       ASSERT_TRUE(p.is_pair());
       EXPECT_EQ(live_peak(step.plain), plan_of(p, retain_all(p), INT64_MAX)->cost.peak_bytes);
@@ -200,7 +176,7 @@ TEST(MemoryBudget, ThePeriodOfAPairHasItsPeakAndItsTime) {
 TEST(MemoryBudget, PlansOfArraysChangeNoBit) {
   for (const NamedJob& j : jobs())
     for (const ArrayOrder order : {ArrayOrder::in_turn, ArrayOrder::ring}) {
-      const Job job = of_models(j.job, 3);
+      const Job job = with_models(j.job, 3);
       Strategy s = plain();
       s.arrays = {2, 1};
       s.array_order = order;

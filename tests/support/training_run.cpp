@@ -14,9 +14,12 @@
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
 
 namespace tandem::testing {
@@ -217,6 +220,32 @@ Job convolutional_job() {
   job.model = [] {
     return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}});
   };
+  return job;
+}
+
+namespace {
+struct Dropping : nn::Module {
+  nn::Linear first{*this, "first", {12, 24}}, second{*this, "second", {24, 24}}, head{*this, "head", {24, 5}};
+  nn::Dropout drop0{*this, "drop0", 0.3}, drop1{*this, "drop1", 0.5};
+  Tensor forward(const Tensor& x) override {
+    return head(drop1(gelu(second(drop0(gelu(first(flatten(x))))))));
+  }
+};
+}  // namespace
+
+Job dropout_job() {
+  Job job = small_residual_job();
+  job.model = [] { return std::make_unique<Dropping>(); };
+  return job;
+}
+
+Job with_models(Job job, int models) {
+  job.seeds.clear();
+  job.rates.clear();
+  for (int m = 0; m < models; ++m) {
+    job.seeds.push_back(static_cast<std::uint64_t>(10 + m));
+    job.rates.push_back(0.01 * (1 + m));
+  }
   return job;
 }
 

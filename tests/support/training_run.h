@@ -104,6 +104,10 @@ Job small_residual_job(DType dtype = DType::f32);
 Job wide_residual_job(DType dtype = DType::f32);
 /// A small convolutional network with batch norm, on images of 8×8.
 Job convolutional_job();
+/// A small network with dropout.
+Job dropout_job();
+/// The job for several models, each with a seed and a rate of its own.
+Job with_models(Job job, int models);
 /// SGD with momentum and weight decay on one device.
 Strategy plain();
 

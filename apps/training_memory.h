@@ -1,0 +1,25 @@
+#pragma once
+#include <optional>
+
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/runtime/profile.h>
+#include <tandem/plan/strategy.h>
+#include <tandem/train/rank_talk.h>
+
+#include "cifar_data.h"
+#include "train_options.h"
+
+namespace tandem::apps {
+
+/// Trains large models one by one, side by side on the cores, if nothing says how to divide them: in one
+/// array they would fill the caches anew for each op. Shapes decide, and no measurement, since the number of
+/// threads can change bits. `forward` is of one model.
+void put_side_by_side(TrainOptions& options, const engine::Graph& forward);
+
+/// If the strategy plans memory, measures what its instructions take, unless a profile is known; divides
+/// several models into arrays; and says what the plan does. `forward` is of a micro-batch. The root of
+/// `ranks` measures, and decides for all.
+void plan_memory(const TrainOptions& options, Strategy& strategy, const engine::Graph& forward,
+                 const CifarData& data, const std::optional<engine::Profile>& known, const RankTalk& ranks);
+
+}  // namespace tandem::apps
