@@ -1,5 +1,7 @@
 // Arrays of models: however a partition divides models, and however the arrays share the device, no bit
 // changes.
+#include <numeric>
+
 #include <gtest/gtest.h>
 
 #include <tandem/nn/layers.h>

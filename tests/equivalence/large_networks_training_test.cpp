@@ -18,6 +18,7 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
+#include "expect_error.h"
 #include "lagged_loop.h"
 #include "training_run.h"
 
@@ -187,6 +188,43 @@ TEST_P(LargeNetworkTraining, TwoModelsAreTwoTrainings) {
     for (std::size_t b = 0; b < alone.losses.size(); ++b)
       EXPECT_EQ(alone.losses[b][0], together.losses[b][m]);
   }
+}
+
+// A policy can find no plan within a budget, and says so.
+void expect_same_within(const Job& job, Strategy s, const Outcome& without, double share) {
+  const std::int64_t state = without.program.memory[0].state;
+  s.memory_budget =
+      state + static_cast<std::int64_t>(share * static_cast<double>(without.planned_peak - state));
+  const std::string why = message_of([&] {
+    const Outcome out = train(job, s);
+    expect_same_training(without, out);
+    EXPECT_LE(out.planned_peak, s.memory_budget);
+  });
+  if (!why.empty()) expect_words(why, {"the smallest budget that works"});
+}
+
+TEST_P(LargeNetworkTraining, MemoryPlansChangeNoBit) {
+  const Outcome expected = train(job(), sgd());
+  for (const auto& [policy, rate] : {std::pair("mu-two+", 0.0), {"mu-two+", 1e6}, {"checkpoint", 0.0}})
+    for (const double share : {0.6, 0.85}) {
+      SCOPED_TRACE(::testing::Message() << policy << (rate > 0 ? " with copies, " : ", ") << share);
+      Strategy s = sgd();
+      s.memory_plan = policy;
+      s.copy_link.bytes_per_ms = rate;
+      expect_same_within(job(), s, expected, share);
+    }
+}
+
+TEST_P(LargeNetworkTraining, AMemoryPlanOfAPairChangesNoBit) {
+  const Job both = with_models(job(), 2);
+  Strategy s = sgd();
+  const Outcome together = train(both, s);
+  s.arrays = {1, 1};
+  const Outcome pair = train(both, s);
+  expect_same_training(together, pair);
+  s.memory_plan = "mu-two+";
+  s.copy_link.bytes_per_ms = 1e6;
+  for (const double share : {0.6, 0.85}) expect_same_within(both, s, pair, share);
 }
 
 TEST_P(LargeNetworkTraining, SwapAndRecomputeChangeNoBit) {
