@@ -11,9 +11,9 @@
 
 namespace tandem::apps {
 
-/// Trains large models one by one, side by side on the cores, if nothing says how to divide them: in one
-/// array they would fill the caches anew for each op. Shapes decide, and no measurement, since the number of
-/// threads can change bits. `forward` is of one model.
+/// Trains large models one by one, side by side on the cores, if nothing says how to divide them. In one
+/// array, an op on all models pushes out of the caches what the next op reads. Shapes decide, since the
+/// number of threads can change bits; no measurement does. `forward` is of one model.
 void put_side_by_side(TrainOptions& options, const engine::Graph& forward);
 
 /// If the strategy plans memory, measures what its instructions take, unless a profile is known; divides
