@@ -1,8 +1,5 @@
 #include <tandem/memory/memory_explanation.h>
 
-#include <algorithm>
-
-#include <tandem/core/base/contains.h>
 #include <tandem/memory/lifetimes.h>
 #include <tandem/memory/memory_machine.h>
 

@@ -268,7 +268,8 @@ CostedPlan plan_by(const MemoryProblem& problem, std::int64_t limit) {
 CostedPlan optimal(const MemoryProblem& problem, std::int64_t limit) {
   CostedPlan known = plan_by<mu_two_plus>(problem, limit);
   const bool fits = known.cost.peak_bytes <= limit;
-  auto best = optimal_plan(problem, limit, /*copies=*/true, fits ? std::optional(known) : std::nullopt);
+  auto best =
+      optimal_plan(problem, limit, /*copies=*/problem.can_copy(), fits ? std::optional(known) : std::nullopt);
   return best ? std::move(*best) : known;
 }
 CostedPlan checkmate(const MemoryProblem& problem, std::int64_t limit) {
