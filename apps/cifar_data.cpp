@@ -8,6 +8,7 @@
 
 #include "augment.h"
 #include "log.h"
+#include "sweep.h"
 
 namespace tandem::apps {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 MemoryDataset read(const TrainOptions& o, CifarSplit split) {
   const bool training = split == CifarSplit::train;
   if (o.data == "synthetic")
-    return draw_cifar(training ? o.synthetic_train : o.synthetic_test, o.seed[0],
+    return draw_cifar(training ? o.synthetic_train : o.synthetic_test, synthetic_seed(o),
                       training ? 0 : kFirstDrawnTestIndex);
   BadSamples bad(allowed_bad_samples(o.bad_samples));
   MemoryDataset data = load_cifar(o.data, split, &bad);
@@ -41,6 +42,11 @@ void check_batch_size(const TrainOptions& o, std::int64_t images) {
 
 }  // namespace
 
+std::vector<DatasetPtr> CifarData::trained(int models) const {
+  if (of_models.empty()) return {train};
+  return {of_models.begin(), of_models.begin() + models};
+}
+
 CifarData read_cifar(const TrainOptions& o) {
   auto train = std::make_shared<MemoryDataset>(read(o, CifarSplit::train));
   auto test = std::make_shared<MemoryDataset>(read(o, CifarSplit::test));
@@ -51,10 +57,20 @@ CifarData read_cifar(const TrainOptions& o) {
   data.test_digest = test->digest();
   const auto normalize = std::make_shared<Normalize>(kCifarMean, kCifarStd, dtype_from_name(o.dtype));
   // Transforms are below the shuffle, so their result in an epoch depends on the sample, not on its place.
-  data.train = std::make_shared<ShuffledDataset>(augmented(std::move(train), o.augment, o.seed[0], normalize),
-                                                 o.seed[0]);
-  if (o.mixup > 0)  // mixes the shuffled batch
-    data.train = std::make_shared<MixupDataset>(std::move(data.train), o.batch_size, o.mixup, o.seed[0]);
+  const auto ordered = [&](std::uint64_t seed) {
+    DatasetPtr all = std::make_shared<ShuffledDataset>(augmented(train, o.augment, seed, normalize), seed);
+    if (o.mixup > 0)  // mixes the shuffled batch
+      all = std::make_shared<MixupDataset>(std::move(all), o.batch_size, o.mixup, seed);
+    return all;
+  };
+  data.train = ordered(data_seed(o));
+  bool differ = false;
+  for (int m = 0; m < o.models; ++m) {
+    const std::uint64_t seed = data_seed(options_of_model(o, m));
+    differ = differ || seed != data_seed(o);
+    data.of_models.push_back(seed == data_seed(o) ? data.train : ordered(seed));
+  }
+  if (!differ) data.of_models.clear();
   data.test = mapped(std::move(test), {normalize});
   return data;
 }

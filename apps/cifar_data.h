@@ -9,7 +9,10 @@ namespace tandem::apps {
 /// The training and test data of a run.
 struct CifarData {
   DatasetPtr train, test;  ///< ready for a Trainer: normalized; `train` also shuffled and augmented
+  std::vector<DatasetPtr> of_models;  ///< `train` in the order of each model, if orders differ
   int classes = 10;
+  /// Returns what the first `models` models train on: one set for all, or one per model.
+  std::vector<DatasetPtr> trained(int models) const;
   std::string train_digest, test_digest;  ///< of the images as they were read
 };
 

@@ -90,7 +90,7 @@ class Measurement {
   }
 
  private:
-  TrainFeed feed(std::int64_t samples) const { return measured_feed(samples_.train, samples); }
+  TrainFeed feed(std::int64_t samples) const { return measured_feed({samples_.train}, samples); }
   double batch_ms(std::int64_t samples) const {
     TrainFeed host = feed(samples);
     return measured_batch_ms(net_.forward(samples), one_, host, net_.module->state());

@@ -19,6 +19,7 @@
 #include "memory_report.h"
 #include "parse_bytes.h"
 #include "pipeline_options.h"
+#include "sweep.h"
 #include "typed_schedule.h"
 
 namespace tandem::apps {
@@ -30,7 +31,7 @@ using enum Change;
 
 // Larger numbers are typing errors: they would overflow, or allocate memory for hours.
 constexpr double kMostImages = 1e7, kMostSteps = 1e12, kMostEpochs = 1e6, kMostParts = 1e4,
-                 kMostThreads = 1024, kMostWorkers = 128, kMostMeasured = 100;
+                 kMostThreads = 1024, kMostWorkers = 128, kMostMeasured = 100, kMostSeed = 9e15;
 
 // Allowed values.
 const Allowed any;
@@ -94,6 +95,8 @@ const Effect needs_drawn_images = needs(&O::data, {"synthetic"}, "with --data {}
              not_simulated = not_with(&O::simulate, "with --simulate, which trains nothing"),
              needs_training =
                  both(not_simulated, not_with(&O::evaluate, "with --evaluate, which trains nothing"));
+
+bool plans_memory(const O& o) { return !o.memory_budget.empty() || !o.memory_plan.empty(); }
 
 // The length of the run changes the rates of cosine and linear, which end with the run.
 Change by_length(const O& o) { return needs_curve(o).empty() ? learning : nothing; }
@@ -162,7 +165,25 @@ std::vector<Flag> data_flags() {
       {"--seed", &O::seed,
        "seed, or one per model: 1,2. Each model takes its weights and dropout from its own seed. The\n"
        "first seed decides the order of samples and the drawn images, the same for all models. With\n"
-       "--models N, a single seed s means s, s+1, ..., s+N-1"},
+       "--models N, a single seed s means s, s+1, ..., s+N-1; with --sweep all models have it"},
+      {"--data-seed", &O::data_seed, "seed of the order of samples and of --augment (-1: the first --seed)",
+       between(-1, kMostSeed)},
+      {"--synthetic-seed", &O::synthetic_seed,
+       "seed of the images that --data synthetic draws (-1: the first --seed)", between(-1, kMostSeed),
+       needs_drawn_images},
+      {"--sweep", &O::sweep,
+       fmt::format(
+           "train models side by side that differ in these flags: 'lr=0.1,0.05;wd=1e-4,5e-4' trains each rate\n"
+           "with each weight decay; 'lr~log(1e-4,1e-1)' draws --models rates. Each model gets a directory\n"
+           "model-K in --output, and the end ranks them, with the command that trains each alone. The flags:\n"
+           "{}",
+           fmt::join(swept_flags(), ", ")),
+       any, not_with(&O::evaluate, "with --evaluate, which tests the weights of the models")},
+      {"--prune", &O::prune,
+       "median: after each epoch, a model stops whose best test accuracy is below the median of the other\n"
+       "models' means so far; or none",
+       one_of({"none", "median"}),
+       both(needs_training, [](const O& o) { return o.models > 1 ? "" : "on one model"; })},
   };
 }
 
@@ -193,6 +214,12 @@ std::vector<Flag> optimizer_flags() {
        "when gradients overflow (their batch updates nothing), and doubles after 2000 batches in a row\n"
        "without overflow",
        checked(0, check_loss_scale)},
+      {"--dropout", &O::dropout, "probability of the network's dropout layers (-1: the network's own)",
+       between(-1, 0.999)},
+      {"--label-smoothing", &O::label_smoothing, "part of each label that is spread evenly over all classes",
+       between(0, 1)},
+      {"--init-gain", &O::init_gain,
+       "factor of the first weights of matrices and convolutions, as they are drawn", at_least(0)},
       {"--clip-grad", &O::clip_norm,
        "largest L2 norm of all gradients together; larger ones are scaled down to it (0: off)", at_least(0)},
       {"--clip-scope", &O::clip_scope,
@@ -202,9 +229,10 @@ std::vector<Flag> optimizer_flags() {
       {"--clip-value", &O::clip_value, "largest absolute value of a gradient's elements (0: off)",
        at_least(0)},
       {"--on-nan", &O::on_nan,
-       "if a loss or gradient is not finite: stop, skip (the batch's update), or rollback (go back to\n"
-       "the last checkpoint, and continue without the batch)",
-       one_of({"stop", "skip", "rollback"})},
+       "if a loss or gradient is not finite: stop, skip (the batch's update), rollback (go back to the last\n"
+       "checkpoint, and continue without the batch), or mask (of several models: this one stays as it is, and\n"
+       "the others go on; the default of several)",
+       one_of({"stop", "skip", "rollback", "mask"})},
       {"--max-rollbacks", &O::max_rollbacks, "number of rollbacks before the run ends", at_least(0),
        needs(&O::on_nan, {"rollback"}, "without --on-nan rollback"), nothing},
       {"--opt", &O::optimizer, "sgd, adam, or adamw (adam with weight decay apart from the gradient)",
@@ -304,9 +332,12 @@ std::vector<Flag> parallelism_flags() {
       {"--dump-profile", &O::dump_profile,
        fmt::format(
            "measure the first {} batches also if --allreduce does not need it, and write all-reduce.json to\n"
-           "--output: the times of backward, and what all-reduces cost. tandem plan and --plan read it",
+           "--output: the times of backward, and what all-reduces cost. tandem plan and --plan read it. With a\n"
+           "memory plan: write memory.json, which tandem plan memory reads",
            kMostTuningBatches),
-       any, both(reduces, both(needs_training, needs(&O::output, "without --output, where its file is"))),
+       any,
+       both([=](const O& o) { return plans_memory(o) ? "" : reduces(o); },
+            both(needs_training, needs(&O::output, "without --output, where its file is"))),
        nothing},
       {"--collective", &O::collective,
        fmt::format(
@@ -334,6 +365,10 @@ std::vector<Flag> memory_flags() {
            "how to plan memory: {} (docs/memory.md;\ndefault: mu-two+ if --memory-budget is too small without)",
            fmt::join(names_of(memory_policies()), ", ")),
        readable(&O::memory_plan, memory_policy), needs_training, nothing},
+      {"--host-budget", &O::host_budget,
+       "limit of the host's memory for swapped activations, as --memory-budget",
+       readable(&O::host_budget, parse_bytes),
+       needs(&O::copy_link, "without --copy-link, over which activations are swapped"), nothing},
       {"--copy-link", &O::copy_link,
        "play a device with memory of its own, and this link to the host: 32GB/s, or 32GB/s,shared if one\n"
        "copy at a time passes it. Without it swaps save nothing on a CPU, so plans only compute again",
@@ -352,7 +387,8 @@ std::vector<Flag> memory_flags() {
        },
        nothing},
       {"--plan", &O::plan,
-       "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md); or the all-reduce.json of\n"
+       "JSON file with cuts, fusion groups, swaps, recomputes, or the memory plan that another run wrote\n"
+       "(docs/plan.md); or the all-reduce.json of\n"
        "another run, whose measurement replaces that of this run if both have the same gradients, batch\n"
        "size, ranks, transport, threads, link, collective, and settings such as precision and schedule",
        any, always, nothing},

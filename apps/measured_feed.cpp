@@ -2,7 +2,7 @@
 
 namespace tandem::apps {
 
-TrainFeed measured_feed(const DatasetPtr& data, std::int64_t batch_size, int microbatches,
+TrainFeed measured_feed(const std::vector<DatasetPtr>& data, std::int64_t batch_size, int microbatches,
                         const std::vector<std::uint64_t>& seeds) {
   return {
       data,  {.batch_size = batch_size, .drop_last = true}, microbatches,

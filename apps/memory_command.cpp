@@ -11,6 +11,8 @@
 #include <tandem/core/base/named.h>
 #include <tandem/memory/memory_policies.h>
 
+#include "memory_timeline.h"
+#include "output_file.h"
 #include "parse_bytes.h"
 
 namespace tandem::apps {
@@ -88,6 +90,11 @@ void add_memory_plan_options(CLI::App& command, MemoryPlanOptions& o) {
       ->delimiter(',')
       ->capture_default_str();
   command.add_flag("--json", o.json, "print JSON, with the plans' instructions");
+  command.add_flag(
+      "--timeline", o.timeline,
+      "draw each plan: forwards of graph g as digit g, backwards as letters, + what is computed\n"
+      "again, _ waits, o and i copies to and from the host, * updates");
+  command.add_option("--trace", o.trace, "write the timeline of the plan here, for ui.perfetto.dev");
 }
 
 void plan_memory(const MemoryPlanOptions& o) {
@@ -97,6 +104,9 @@ void plan_memory(const MemoryPlanOptions& o) {
       for (const MemoryPolicy& policy : memory_policies()) policies.push_back(&policy);
     else
       policies.push_back(&memory_policy(name));
+  if (o.json && o.timeline) throw Error("--timeline has no effect with --json: leave out one of the two");
+  if (!o.trace.empty() && policies.size() > 1)
+    throw Error("--trace holds the timeline of one plan: give one --policy");
   const std::int64_t limit = parse_bytes(o.limit);
   const MemoryProblem problem = read_memory_problem(o.graph);
   ordered_json results = ordered_json::array();
@@ -109,6 +119,8 @@ void plan_memory(const MemoryPlanOptions& o) {
         results.push_back(to_json(problem, policy->name, result));
       else
         print_row(policy->name, result);
+      if (o.timeline) fmt::print("{}", to_text(timeline_of(problem, result.best.plan), 96));
+      if (!o.trace.empty()) write_file(o.trace, to_perfetto(timeline_of(problem, result.best.plan)));
     } catch (const Error& e) {  // as for a graph that is too large for it
       if (policies.size() == 1) throw;
       if (o.json)

@@ -14,6 +14,7 @@
 #include "memory_report.h"
 #include "parse_bytes.h"
 #include "pipeline_options.h"
+#include "sweep.h"
 #include "typed_schedule.h"
 
 namespace tandem::apps {
@@ -30,6 +31,14 @@ Optimizer optimizer_of(const TrainOptions& o) {
                      .beta2 = o.betas[1],
                      .weight_decay = o.weight_decay,
                      .decoupled = o.optimizer == "adamw"};
+}
+
+// Sets the probability of a network's dropout layers, and returns how many there are.
+int set_dropout(nn::ModuleBase& module, double p) {
+  int count = 0;
+  if (auto* dropout = dynamic_cast<nn::Dropout*>(&module)) dropout->set_probability(p), ++count;
+  for (nn::ModuleBase* child : module.children()) count += set_dropout(*child, p);
+  return count;
 }
 
 // The paths of parameters with one dimension: biases, and the scales of normalizations.
@@ -79,6 +88,8 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
     s.schedule = o.schedule;
   s.lockstep = o.lockstep;
   s.optimizer = optimizer_of(o);
+  if (!o.swept.empty())
+    for (int m = 0; m < o.models; ++m) s.each.push_back(model_options_of(options_of_model(o, m)));
   s.measure_prediction = o.measure_prediction;
   if (o.loss_scale > 0) s.gradients.loss_scale = LossScale{.initial = o.loss_scale};
   if (o.clip_norm > 0) s.gradients.clip_norm = o.clip_norm;
@@ -91,14 +102,14 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   s.collective = parse_collective(o.collective);
   if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
   s.memory_plan = o.memory_plan;
+  if (!o.host_budget.empty()) s.host_budget = parse_bytes(o.host_budget);
   if (!o.copy_link.empty()) s.copy_link = parse_copy_link(o.copy_link);
-  const bool names_policy = o.allreduce != "auto";
-  const bool plans_from_bytes =
-      names_policy && !o.dump_profile && !all_reduce_policy(o.allreduce).needs_times;
+  const bool names_policy = o.allreduce != "auto", measures = o.dump_profile && o.ranks > 1;
+  const bool plans_from_bytes = names_policy && !measures && !all_reduce_policy(o.allreduce).needs_times;
   if (!o.plan.empty() && holds_all_reduces(o.plan)) {
     const std::string why = o.ranks < 2        ? "with one data-parallel rank"
                             : o.simulate       ? "with --simulate"
-                            : o.dump_profile   ? "with --dump-profile, which measures"
+                            : measures         ? "with --dump-profile, which measures"
                             : plans_from_bytes ? "with --allreduce " + o.allreduce
                                                : "";
     if (!why.empty())
@@ -107,7 +118,7 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   } else if (!o.plan.empty()) {
     read_plan(o.plan, s);
   }
-  if ((names_policy || o.dump_profile) && !s.fusion_groups.empty())
+  if ((names_policy || measures) && !s.fusion_groups.empty())
     throw Error(fmt::format("{} stands beside the fusion_groups of '{}': leave out one of them",
                             names_policy ? "--allreduce " + o.allreduce : "--dump-profile", o.plan));
   if (plans_from_bytes) s.fusion_groups = fusion_groups(gradient_layers(forward, s), o.allreduce);
@@ -133,15 +144,38 @@ LrSchedule lr_schedule_of(const TrainOptions& o, const RunLength& length, double
 
 std::unique_ptr<nn::Module> network_of(const TrainOptions& o, int classes) {
   const nn::DtypeScope dtype(dtype_from_name(o.dtype));
-  return nn::make_network(o.arch, classes);
+  auto network = nn::make_network(o.arch, classes);
+  if (o.dropout >= 0 && set_dropout(*network, o.dropout) == 0)
+    throw Error(fmt::format("--dropout has no effect on {}, which has no dropout layers", o.arch));
+  return network;
+}
+
+Objective objective_of(const TrainOptions& o) { return classification(o.label_smoothing); }
+
+ModelOptions model_options_of(const TrainOptions& o) {
+  ModelOptions model{optimizer_of(o)};
+  if (o.clip_norm > 0) model.clip_norm = o.clip_norm;
+  if (o.clip_value > 0) model.clip_value = o.clip_value;
+  return model;
+}
+
+void draw_weights(nn::Module& network, const TrainOptions& o) {
+  network.initialize(o.seed[0]);
+  if (o.init_gain == 1) return;
+  StateDict state = network.state();
+  for (const auto& [path, p] : network.named_parameters())
+    if (p->tensor.needs_grad() && p->tensor.type().rank() > 1)
+      state[path] = scale(state.at(path), o.init_gain);
+  network.load(state);
 }
 
 StateDict initial_state(const TrainOptions& o, int classes, const std::string& weights_file) {
   std::vector<StateDict> models;
-  for (const std::uint64_t seed : o.seed) {
-    const auto network = network_of(o, classes);
+  for (int m = 0; m < o.models; ++m) {
+    const TrainOptions one = options_of_model(o, m);
+    const auto network = network_of(one, classes);
     if (weights_file.empty())
-      network->initialize(seed);
+      draw_weights(*network, one);
     else
       nn::load_weights(*network, weights_file);
     models.push_back(network->state());

@@ -27,8 +27,17 @@ Strategy strategy_of(const TrainOptions& options, const Graph& forward, int thre
 /// Returns the learning-rate schedule of a model with the base rate `lr`; options in epochs become batches.
 LrSchedule lr_schedule_of(const TrainOptions& options, const RunLength& length, double lr);
 
-/// Returns the network with the type --dtype, without weights.
+/// Returns the network with the type --dtype and --dropout, without weights.
 std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes);
+
+/// Fills a network's weights: drawn from the seed, times --init-gain.
+void draw_weights(nn::Module& network, const TrainOptions& options);
+
+/// Returns the loss and accuracy that a model is trained for.
+Objective objective_of(const TrainOptions& options);
+
+/// Returns what a model that trains beside others has of its own; `options` are of this model.
+ModelOptions model_options_of(const TrainOptions& options);
 
 /// Returns the first weights of all models, drawn or from a file.
 StateDict initial_state(const TrainOptions& options, int classes, const std::string& weights_file = "");

@@ -15,6 +15,7 @@
 
 #include <tandem/core/base/files.h>
 #include <tandem/core/base/units.h>
+#include <tandem/memory/memory_problem.h>
 #include <tandem/plan/plan_file.h>
 
 #include "flags.h"
@@ -33,7 +34,8 @@ using nlohmann::json;
 constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
                            "profile.json", "program.json",  "checkpoints"};
 // The other files that a run leaves, in addition to TensorBoard's.
-constexpr std::array kBeside{"config.toml", "plan.json", "summary.csv", "trace.json", kAllReduces};
+constexpr std::array kBeside{"config.toml", "plan.json",   "summary.csv",
+                             "trace.json",  "memory.json", kAllReduces};
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
@@ -81,15 +83,27 @@ void remove_collectives(const std::string& directory) {
     if (file.path().filename().string().starts_with("collectives-")) fs::remove(file.path(), ignored);
 }
 
-// What an earlier run found out about the all-reduces of its later devices. Devices without gradients have no
-// file, so the numbers can have gaps.
+// What an earlier run found out about the all-reduces of its later devices, and their memory problems.
+// Devices without gradients have no file, so the numbers can have gaps.
 std::vector<std::string> all_reduces_of_later_devices(const std::string& directory) {
-  const std::regex name(R"(all-reduce-\d+\.json)");
+  const std::regex name(R"((all-reduce|memory)-\d+\.json)");
   std::vector<std::string> files;
   std::error_code ignored;
   for (const auto& file : fs::directory_iterator(directory, ignored))
     if (std::regex_match(file.path().filename().string(), name)) files.push_back(file.path().string());
   return files;
+}
+
+// The directories of the models of an earlier sweep.
+std::vector<std::string> model_runs(const std::string& directory) {
+  const std::regex name(R"(model-\d+)");
+  std::vector<std::string> found;
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(directory, ignored))
+    if (std::regex_match(file.path().filename().string(), name) &&
+        fs::exists(file.path() / "args.json", ignored))
+      found.push_back(file.path().string());
+  return found;
 }
 
 void remove_all(const std::vector<std::string>& files) {
@@ -159,6 +173,7 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
 void RunDirectory::remove_earlier_run() {
   remove_all(event_files(directory_));
   remove_all(all_reduces_of_later_devices(directory_));
+  remove_all(model_runs(directory_));
   for (const char* file : kHeld) remove_all({path(file)});
   for (const char* file : kBeside) remove_all({path(file)});
 }
@@ -256,8 +271,15 @@ void RunDirectory::summary(const Summary& s) {
   write_file(path("summary.json"), j.dump(1) + "\n");
 }
 
-void RunDirectory::cuts(const std::vector<std::string>& cuts) const {
-  if (keeps() && !cuts.empty()) write_file(path("plan.json"), engine::plan_with_cuts(cuts));
+void RunDirectory::plan(const std::string& text) const {
+  if (keeps() && !text.empty()) write_file(path("plan.json"), text);
+}
+
+void RunDirectory::memory_problems(const std::vector<DevicePlan>& devices) const {
+  if (!keeps()) return;
+  for (std::size_t d = 0; d < devices.size(); ++d)
+    write_file(path(d == 0 ? "memory.json" : fmt::format("memory-{}.json", d)),
+               to_json(devices[d].step.problem));
 }
 
 void RunDirectory::all_reduces(const AllReduceReport& report) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include <tandem/plan/memory_budget.h>
 #include <tandem/train/callbacks.h>
 #include <tandem/train/event_file.h>
 
@@ -51,8 +52,10 @@ class RunDirectory {
   /// Writes all-reduce.json: what a run measured of a stage's backward pass, and the plan it made of it; for
   /// later stages all-reduce-1.json and so on. Removes those of an earlier run that had more stages.
   void all_reduces(const AllReduceReport& report);
-  /// Writes plan.json, with which another run has the same stages.
-  void cuts(const std::vector<std::string>& cuts) const;
+  /// Writes plan.json, with which another run has the same stages and memory plans. Empty text: no file.
+  void plan(const std::string& text) const;
+  /// Writes memory.json: the memory problem of a device; of later ones memory-1.json and so on.
+  void memory_problems(const std::vector<DevicePlan>& devices) const;
   std::string path(const std::string& file) const;
   bool keeps() const { return !directory_.empty(); }
 

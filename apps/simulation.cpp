@@ -30,7 +30,7 @@ StageProfile stage_profile(const TrainOptions& o, const Strategy& s, const CoreS
     stages.link = {.bytes_per_ms = s.link.bandwidth / kMsPerSecond,
                    .latency_ms = s.link.latency * kMsPerSecond};
   if (!o.profile.empty()) return stages;
-  TrainFeed host = measured_feed(data.train, o.batch_size, o.microbatches, o.seed);
+  TrainFeed host = measured_feed(data.trained(o.models), o.batch_size, o.microbatches, o.seed);
   const StateDict state = initial_state(o, data.classes);
   stages.corun = measured_corun(forward, s, host, state, cores.rank);
   stages.uncut = UncutCost{.single_ms = measured_batch_ms(forward, s, host, state)};
@@ -53,7 +53,7 @@ Profile measured_profile(const TrainOptions& o, const Strategy& strategy, const 
   Profile profile;
   const StateDict state = initial_state(o, data.classes);
   const auto measure = [&](const Program& p) {
-    TrainFeed host = measured_feed(data.train, o.batch_size, o.microbatches, o.seed);
+    TrainFeed host = measured_feed(data.trained(o.models), o.batch_size, o.microbatches, o.seed);
     profile.measure(p, cpu_kernels(), host, state);
   };
   if (strategy.stages > 1) {
@@ -67,7 +67,8 @@ Profile measured_profile(const TrainOptions& o, const Strategy& strategy, const 
 }
 
 void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores, const Graph& forward,
-              const CifarData& data, const std::optional<Profile>& known, RunDirectory& directory) {
+              const CifarData& data, const std::optional<Profile>& known, RunDirectory& directory,
+              const std::string& plan) {
   Program program = build(forward, s);
   const std::int64_t batches =
       o.steps > 0 ? o.steps : std::min(kSimulatedBatches, data.train->size() / o.batch_size);
@@ -87,7 +88,7 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   if (directory.keeps() && s.stages > 1 && !known)
     layers = layer_profile_json(measured_partition_problem(forward, s, profile).layers);
   directory.start(o);  // after all measurements: an interrupted one leaves the directory as it was
-  directory.cuts(s.cuts);
+  directory.plan(plan);
   if (directory.keeps()) {
     profile.write(directory.path("profile.json"));
     write_file(directory.path("program.json"), to_json(program));

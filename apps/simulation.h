@@ -20,6 +20,6 @@ Profile measured_profile(const TrainOptions& options, const Strategy& strategy, 
 /// from those of `known`, and prints and writes the prediction. `forward` is of a micro-batch.
 void simulate(const TrainOptions& options, const Strategy& strategy, const CoreShares& cores,
               const Graph& forward, const CifarData& data, const std::optional<Profile>& known,
-              RunDirectory& directory);
+              RunDirectory& directory, const std::string& plan);
 
 }  // namespace tandem::apps

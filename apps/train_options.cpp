@@ -16,6 +16,7 @@
 #include "decimal.h"
 #include "flags.h"
 #include "pipeline_options.h"
+#include "sweep.h"
 #include "toml_text.h"
 
 namespace tandem::apps {
@@ -99,7 +100,28 @@ template <class T> void per_model(const char* flag, std::vector<T>& values, int 
                             counted(std::ssize(values), "value"), counted(models, "model")));
 }
 
+// Fills in the models of a --sweep, and what each has of its own.
+void settle_sweep(TrainOptions& o) {
+  const auto swept = read_sweep(o.sweep, o.models, o.seed[0]);
+  o.models = static_cast<int>(swept.size());
+  per_model("--lr", o.lr, o.models);
+  per_model("--seed", o.seed, o.models);  // the models differ in what is swept alone
+  o.swept = swept;
+  for (int m = 0; m < o.models; ++m) {
+    TrainOptions one = o;  // the other flags are not settled yet
+    one.lr = {o.lr[static_cast<std::size_t>(m)]};
+    one.seed = {o.seed[static_cast<std::size_t>(m)]};
+    for (const auto& [flag, value] : swept[static_cast<std::size_t>(m)]) set_flag(one, flag, value);
+    if (one.lr.size() > 1 || one.seed.size() > 1)
+      throw Error("--sweep: each model has one --lr and one --seed; join values by commas");
+    check_values(one);
+    o.lr[static_cast<std::size_t>(m)] = one.lr[0];
+    o.seed[static_cast<std::size_t>(m)] = one.seed[0];
+  }
+}
+
 void settle_models(TrainOptions& o) {
+  if (!o.sweep.empty()) return settle_sweep(o);
   if (o.models == 0) o.models = static_cast<int>(std::max(o.lr.size(), o.seed.size()));
   if (o.seed.size() == 1)  // models without their own seeds must differ, too
     for (int m = 1; m < o.models; ++m) o.seed.push_back(o.seed[0] + static_cast<std::uint64_t>(m));
@@ -171,19 +193,52 @@ void check_combinations(const TrainOptions& o) {
   }
 }
 
+// Of a sweep, a flag has an effect if it has one for some model.
+std::string why_without_effect(const Flag& flag, const TrainOptions& o) {
+  std::string why = flag.without_effect(o);
+  for (int m = 0; m < std::ssize(o.swept) && !why.empty(); ++m) {
+    TrainOptions one = o;
+    for (const auto& [name, value] : o.swept[static_cast<std::size_t>(m)]) set_flag(one, name, value);
+    why = flag.without_effect(one);
+  }
+  return why;
+}
+
+// Each model's own values, as check_combinations and without_effect see them in a run of it alone.
+void check_swept(const TrainOptions& o, const std::function<bool(const std::string& name)>& given) {
+  for (std::size_t m = 0; m < o.swept.size(); ++m) {
+    for (const auto& [name, value] : o.swept[m]) {
+      if (given(name))
+        throw Error(fmt::format("--{} stands beside --sweep, which gives it too: leave out one", name));
+      for (const Flag& flag : flags())
+        if (flag.name == name && flag.without_effect)
+          if (const std::string why = why_without_effect(flag, o); !why.empty())
+            throw Error(fmt::format("--sweep: --{} {} has no effect {}", name, value, why));
+    }
+    check_combinations(options_of_model(o, static_cast<int>(m)));
+  }
+}
+
+// Whether a model that has diverged can stay as it is beside the others: not under loss scaling, which skips
+// batches itself.
+bool can_mask(const TrainOptions& o) { return o.loss_scale == 0 && !o.evaluate; }
+
 // Fills in what the command line leaves open, and checks everything. `given` returns whether the flag --name
 // was on the command line or in --config's file.
 void settle(TrainOptions& o, const std::function<bool(const std::string& name)>& given) {
   check_values(o);
   if (!given("lr")) o.lr = {default_rate(o.arch, o.optimizer, o.batch_size)};
   settle_models(o);
+  settle_seeds(o);
   settle_ranks(o);
   check_values(o);                  // again, with the values that follow from other flags
   for (const Flag& flag : flags())  // what the user asks for must happen, or be refused
     if (flag.without_effect && given(flag.name))
-      if (const std::string why = flag.without_effect(o); !why.empty())
+      if (const std::string why = why_without_effect(flag, o); !why.empty())
         throw Error(fmt::format("--{} has no effect {}", flag.name, why));
+  if (o.models > 1 && !given("on-nan")) o.on_nan = can_mask(o) ? "mask" : "stop";
   check_combinations(o);
+  check_swept(o, given);
   if (given("trace") && o.trace.empty()) {
     if (o.output.empty())
       throw Error("--trace without a file writes trace.json into --output; add one of the two");
@@ -213,6 +268,8 @@ bool parse(int argc, char** argv, TrainOptions& o) {
         flag.special != Special::not_in_config_toml)
       config[flag.name] = value_of(flag, o);
   o.config = to_toml(config);
+  for (const Flag& flag : flags())
+    if (given(flag.name)) o.given.push_back(flag.name);
   settle(o, given);
   return true;
 }

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tandem::apps {
@@ -18,6 +19,7 @@ struct TrainOptions {
   int workers = 0, epochs = 0, patience = 0, models = 0;
   std::int64_t steps = 0, batch_size = 128;
   std::vector<std::uint64_t> seed = {0};
+  std::int64_t data_seed = -1, synthetic_seed = -1;  ///< −1: the first of `seed`
   std::vector<double> lr;
   std::string sched = "constant";
   double min_lr = 0, warmup_lr = 0, decay_rate = 0.1;
@@ -27,10 +29,12 @@ struct TrainOptions {
   double momentum = 0.9, weight_decay = 0, clip_norm = 0, clip_value = 0, loss_scale = 0;
   std::vector<double> betas = {0.9, 0.999};
   bool nesterov = false, no_bias_decay = false;
+  double dropout = -1, init_gain = 1, label_smoothing = 0;  ///< dropout −1: the network's own
+  std::string sweep, prune = "none";
   int max_rollbacks = 3;
   std::string parallel, schedule = "1f1b", spectrain_target = "paper", sgd_rule = "momentum",
                         clip_scope = "model", transport, allreduce = "auto", collective = "auto", link,
-                        memory_budget, memory_plan, copy_link, plan;
+                        memory_budget, memory_plan, host_budget, copy_link, plan;
   std::vector<int> comm_threads, measure_prediction, arrays;
   int array_lanes = 1;
   bool array_ring = false;
@@ -47,7 +51,24 @@ struct TrainOptions {
   bool keep_best = false, evaluate = false, simulate = false, force = false, dump_profile = false,
        explain = false;
   std::string command_line, config;  ///< as typed, and as a file for --config
+  std::vector<std::string> given;    ///< the flags on the command line or in --config's file
+  /// Of each model of a --sweep, the flags that it has of its own, and their values (sweep.h).
+  std::vector<std::vector<std::pair<std::string, std::string>>> swept;
 };
+
+/// Return the seed of the samples' order and augmentation, and that of drawn images.
+inline std::uint64_t data_seed(const TrainOptions& o) {
+  return o.data_seed < 0 ? o.seed[0] : static_cast<std::uint64_t>(o.data_seed);
+}
+inline std::uint64_t synthetic_seed(const TrainOptions& o) {
+  return o.synthetic_seed < 0 ? o.seed[0] : static_cast<std::uint64_t>(o.synthetic_seed);
+}
+
+/// Leaves out the seeds that are the first of --seed, so that equal runs have equal options.
+inline void settle_seeds(TrainOptions& o) {
+  for (std::int64_t* seed : {&o.data_seed, &o.synthetic_seed})
+    if (*seed >= 0 && static_cast<std::uint64_t>(*seed) == o.seed[0]) *seed = -1;
+}
 
 /// The --lr of a network if none is given: one with which it learns. It is for batches of 128 images, and
 /// less in proportion for smaller ones.

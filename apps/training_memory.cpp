@@ -70,11 +70,17 @@ void put_side_by_side(TrainOptions& o, const Graph& forward) {
   if (o.threads > 0) o.threads = std::max(1, o.threads / o.array_lanes);
 }
 
-void plan_memory(const TrainOptions& o, Strategy& strategy, const Graph& forward, const CifarData& data,
-                 const std::optional<Profile>& known, const RankTalk& ranks) {
-  if (strategy.memory_budget == 0 && strategy.memory_plan.empty()) return;
+std::vector<DevicePlan> plan_memory(const TrainOptions& o, Strategy& strategy, const Graph& forward,
+                                    const CifarData& data, const std::optional<Profile>& known,
+                                    const RankTalk& ranks) {
+  if (!strategy.known_memory_plans.empty()) {
+    std::vector<DevicePlan> plans = memory_plans(forward, strategy);
+    if (ranks.is_root()) log_info("repeats the memory plan of --plan");
+    return plans;
+  }
+  if (strategy.memory_budget == 0 && strategy.memory_plan.empty()) return {};
   const bool divides = strategy.models > 1 && strategy.arrays.empty();
-  if (!divides && memory_plans(forward, strategy).empty()) return;
+  if (!divides && memory_plans(forward, strategy).empty()) return {};
   std::string measured;
   const std::string why_not = ranks.on_root([&] {
     if (!known) measured = measured_for_memory(o, strategy, forward, data).to_json();
@@ -83,10 +89,10 @@ void plan_memory(const TrainOptions& o, Strategy& strategy, const Graph& forward
   strategy.profile = std::make_shared<const Profile>(
       known ? *known : Profile::parse("the measured profile", ranks.from_root(measured)));
   if (divides) divide(strategy, forward, ranks.is_root(), o.simulate);
-  if (!ranks.is_root()) return;
-  const std::vector<DevicePlan> plans = memory_plans(forward, strategy);
-  say_memory_plans(plans, strategy);
-  if (o.explain) explain_memory_plans(plans);
+  std::vector<DevicePlan> plans = memory_plans(forward, strategy);
+  if (ranks.is_root()) say_memory_plans(plans, strategy);
+  if (ranks.is_root() && o.explain) explain_memory_plans(plans);
+  return plans;
 }
 
 }  // namespace tandem::apps

@@ -1,8 +1,10 @@
 #pragma once
 #include <optional>
+#include <vector>
 
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/runtime/profile.h>
+#include <tandem/plan/memory_budget.h>
 #include <tandem/plan/strategy.h>
 #include <tandem/train/rank_talk.h>
 
@@ -17,9 +19,11 @@ namespace tandem::apps {
 void put_side_by_side(TrainOptions& options, const engine::Graph& forward);
 
 /// If the strategy plans memory, measures what its instructions take, unless a profile is known; divides
-/// several models into arrays; and says what the plan does. `forward` is of a micro-batch. The root of
-/// `ranks` measures, and decides for all.
-void plan_memory(const TrainOptions& options, Strategy& strategy, const engine::Graph& forward,
-                 const CifarData& data, const std::optional<engine::Profile>& known, const RankTalk& ranks);
+/// several models into arrays; and says what the plan does. Returns the plan of each device. `forward` is of
+/// a micro-batch. The root of `ranks` measures, and decides for all.
+std::vector<engine::DevicePlan> plan_memory(const TrainOptions& options, Strategy& strategy,
+                                            const engine::Graph& forward, const CifarData& data,
+                                            const std::optional<engine::Profile>& known,
+                                            const RankTalk& ranks);
 
 }  // namespace tandem::apps

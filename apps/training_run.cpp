@@ -21,6 +21,7 @@
 #include <tandem/pipeline/schedule_file.h>
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/network_layers.h>
+#include <tandem/plan/plan_file.h>
 #include <tandem/train/rank_talk.h>
 
 #include "all_reduce_report.h"
@@ -32,6 +33,7 @@
 #include "progress_line.h"
 #include "simulation.h"
 #include "stage_report.h"
+#include "sweep.h"
 #include "trace_file.h"
 #include "training_memory.h"
 #include "typed_schedule.h"
@@ -59,7 +61,15 @@ std::string what_becomes_of(const NonFiniteBatch& b) {
                      b.batch, b.back_to, where);
 }
 
-std::optional<double> mean(const std::vector<double>& values) {
+std::string what_becomes_of(const StoppedModel& m) {
+  return m.diverged ? fmt::format("model {} has diverged at step {}: it stays as it is, and the others go on",
+                                  m.model, m.batch)
+                    : fmt::format("model {} is pruned after {}", m.model, counted(m.batch, "batch"));
+}
+
+// Of those that are numbers: a model that has diverged has none.
+std::optional<double> mean(std::vector<double> values) {
+  std::erase_if(values, [](double v) { return std::isnan(v); });
   if (values.empty()) return {};
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -140,12 +150,13 @@ void TrainingRun::perform() {
   begin_.schedule = checksum_of(engine::to_json(schedule_of(options_)));
   if (are_processes()) agree_on_arguments();
   if (are_processes() && !options_.simulate) meeting_ = mpi_->comm(comm_options());  // its watch watches all
-  network_ = network_of(options_, classes_);
-  network_->initialize(options_.seed[0]);
+  for (int m = 0; m < (is_sweep() ? options_.models : 1); ++m) {
+    const TrainOptions one = options_of_model(options_, m);
+    networks_.push_back(network_of(one, classes_));
+    draw_weights(*networks_.back(), one);
+  }
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
-  const auto forward = [&](std::int64_t n) {
-    return trace_forward(*network_, *data.train, classification(), n, true);
-  };
+  const auto forward = [&](std::int64_t n) { return this->forward(data, n); };
   put_side_by_side(options_, forward(samples));
   const CoreShares cores = share_cores(options_, mpi_);
   Strategy strategy = strategy_of(options_, forward(1), cores.threads);
@@ -157,21 +168,24 @@ void TrainingRun::perform() {
   if (is_main() && !(strategy.swap.empty() && strategy.recompute.empty()))
     say_plan(forward(samples), strategy);
   if (!options_.evaluate)
-    plan_memory(options_, strategy, forward(samples), data, profile_, RankTalk(meeting_.get(), main_rank()));
+    memory_ = plan_memory(options_, strategy, forward(samples), data, profile_,
+                          RankTalk(meeting_.get(), main_rank()));
+  if (strategy.stages > 1 || !memory_.empty()) plan_ = plan_of_run(strategy, memory_);
   if (is_main() && strategy.stages > 1 && !options_.evaluate)
     say_stages(forward(samples), strategy, profile_);
   if (const std::string turns = why_devices_take_turns(engine::schedule_of(strategy));
       is_main() && !options_.evaluate && !turns.empty())
     log_warning(turns);
   if (options_.simulate) {
-    if (is_main()) simulate(options_, strategy, cores, forward(samples), data, profile_, directory_);
+    if (is_main()) simulate(options_, strategy, cores, forward(samples), data, profile_, directory_, plan_);
     return;
   }
   if (strategy.amp && !has_bf16_instructions())
     log_warning("this processor has no instructions for bf16, so bf16 takes longer than f32");
   TrainerOptions with = trainer_options(strategy, cores, data.test);
   if (adjust_) adjust_(with);
-  Trainer trainer(*network_, data.train, std::move(with));
+  const std::unique_ptr<Trainer> made = this->trainer(data, std::move(with));
+  Trainer& trainer = *made;
   load(trainer);
   if (options_.evaluate) return evaluate(trainer);
   if (start_.ended && trainer.finished()) {  // keeps what the run measured
@@ -186,6 +200,34 @@ void TrainingRun::perform() {
       warm > 0 && warm >= trainer.length().total)
     log_warning("--warmup-epochs lasts as long as the run or longer, so the rate never reaches --lr");
   train(trainer);
+}
+
+// The network's graph for `samples` samples; of a sweep, those of all models in one.
+Graph TrainingRun::forward(const CifarData& data, std::int64_t samples) const {
+  std::vector<Graph> graphs;
+  for (std::size_t m = 0; m < networks_.size(); ++m) {
+    const Objective objective = objective_of(options_of_model(options_, static_cast<int>(m)));
+    graphs.push_back(
+        trace_forward(*networks_[m], *data.train, objective, samples, true, !data.of_models.empty()));
+  }
+  return unify(graphs);
+}
+
+std::unique_ptr<Trainer> TrainingRun::trainer(const CifarData& data, TrainerOptions with) const {
+  if (!is_sweep()) return std::make_unique<Trainer>(*networks_[0], data.train, std::move(with));
+  ModelArray models;
+  for (std::size_t m = 0; m < networks_.size(); ++m) {
+    const TrainOptions one = options_of_model(options_, static_cast<int>(m));
+    models.push_back(
+        {.module = networks_[m].get(),
+         .options = model_options_of(one),
+         .objective = objective_of(one),
+         .lr = one.lr[0],
+         .lr_schedule = [one](const RunLength& run) { return lr_schedule_of(one, run, one.lr[0]); },
+         .seed = one.seed[0],
+         .data = data.of_models.empty() ? nullptr : data.of_models[m]});
+  }
+  return std::make_unique<Trainer>(std::move(models), data.train, std::move(with));
 }
 
 // A run that is continued keeps its cuts.
@@ -241,6 +283,7 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Core
       .lr = options_.lr,
       .lr_schedule = [o = options_](const RunLength& run, double lr) { return lr_schedule_of(o, run, lr); },
       .seeds = options_.seed,
+      .objective = objective_of(options_),
       .test = test,
       .patience = options_.patience,
       .drop_last = options_.drop_last,
@@ -249,7 +292,9 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Core
       .score_checkpoints = options_.keep_best,
       .on_non_finite = options_.on_nan == "skip"       ? OnNonFinite::skip
                        : options_.on_nan == "rollback" ? OnNonFinite::rollback
+                       : options_.on_nan == "mask"     ? OnNonFinite::mask
                                                        : OnNonFinite::stop,
+      .prunes = options_.prune == "median",
       .max_rollbacks = options_.max_rollbacks,
       .spans = options_.trace.empty() ? 0 : kSpansPerLane,
       .all_reduces = all_reduce_options(strategy, cores),
@@ -263,7 +308,7 @@ AllReduceOptions TrainingRun::all_reduce_options(const Strategy& strategy, const
   if (options_.evaluate || !strategy.fusion_groups.empty()) return o;
   const bool has_plan = !options_.plan.empty() && holds_all_reduces(options_.plan);
   o.policy = options_.allreduce;
-  if (o.policy == "auto" && (has_plan || options_.dump_profile)) o.policy = "libra";
+  if (o.policy == "auto" && (has_plan || (options_.dump_profile && options_.ranks > 1))) o.policy = "libra";
   o.threads = options_.comm_threads.empty() ? powers_of_two(std::max(2, cores.rank)) : options_.comm_threads;
   if (has_plan)
     o.known = read_all_reduces(options_.plan);
@@ -324,13 +369,13 @@ void TrainingRun::load(Trainer& trainer) const {
   if (!start_.checkpoint)
     trainer.load(initial_state(options_, classes_, start_.weights));
   else if (options_.evaluate)
-    trainer.load(read_model_state(*network_, *start_.checkpoint, options_.models));
+    trainer.load(read_model_state(*networks_[0], *start_.checkpoint, options_.models));
   else
     trainer.load(*start_.checkpoint);
 }
 
 void TrainingRun::evaluate(Trainer& trainer) {
-  const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
+  const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer, signal); });
   const auto running = announced(trainer.session());
   const std::vector<double> accuracy = trainer.evaluate();
   if (!is_main()) return;
@@ -355,7 +400,8 @@ void TrainingRun::train(Trainer& trainer) {
   const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's output only looks like a terminal
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
-  directory_.cuts(begin_.cuts);
+  directory_.plan(plan_);
+  if (options_.dump_profile) directory_.memory_problems(memory_);
   const Session& session = trainer.session();
   log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
                         counted(trainer.length().total - begin_.progress.batch, "batch"),
@@ -363,7 +409,14 @@ void TrainingRun::train(Trainer& trainer) {
   if (const std::string why = trainer.why_saved_all_reduces_are_unfit(); !why.empty())
     log_warning("the saved all-reduces do not fit this run: " + why);
   const auto writer = checkpoint_writer();
+  const auto checkpoint_failed = [this](std::int64_t batch, const std::string& why) {
+    log_error(fmt::format("the checkpoint of a model after {} failed, but training continues: {}",
+                          counted(batch, "batch"), why));
+  };
+  if (is_main()) model_runs_ = ModelRuns(begin_.options, begin_, checkpoint_failed);
+  model_runs_.start();
   trainer.add(directory_.callbacks());
+  trainer.add(model_runs_.callbacks());
   PredictionMeans prediction;
   trainer.add({.batch = [&](const BatchResult& b) { prediction.add(b.prediction); }});
   trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
@@ -374,17 +427,23 @@ void TrainingRun::train(Trainer& trainer) {
                      log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch + 1,
                                           fmt::join(e.loss, ", "), accuracy_line(e.accuracy)));
                    },
-               .before_checkpoint = [&] { writer->wait(); },
+               .before_checkpoint =
+                   [&] {
+                     writer->wait();
+                     model_runs_.wait();
+                   },
                .checkpoint =
                    [&](const CheckpointResult& c) {
                      RunState now = begin_;
                      now.epoch = c.progress.batch / trainer.length().per_epoch;
                      writer->save(c.progress.batch,
-                                  checkpoint_files(*network_, c, options_.models, notes_of(now)),
+                                  checkpoint_files(*networks_[0], c, options_.models, notes_of(now)),
                                   mean(c.accuracy));
+                     model_runs_.save(c, *networks_[0], now.epoch);
                    },
                .end = [](const EpochResult&) { end_line(); },
                .non_finite = [](const NonFiniteBatch& b) { log_warning(what_becomes_of(b)); },
+               .stopped = [](const StoppedModel& m) { log_warning(what_becomes_of(m)); },
                .all_reduces_planned =
                    [&](const AllReduceReport& r) {
                      end_line();
@@ -397,7 +456,7 @@ void TrainingRun::train(Trainer& trainer) {
                            directory_.path(kAllReduces)));
                    }});
   try {
-    const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
+    const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer, signal); });
     const auto running = announced(session);
     const EpochResult end = trainer.fit();
     const Timeline timeline = options_.trace.empty()
@@ -411,6 +470,7 @@ void TrainingRun::train(Trainer& trainer) {
     if (const std::string means = prediction.text(); !means.empty()) log_info(means);
     write_trace(options_.trace, timeline);
     if (writer) writer->wait();
+    model_runs_.wait();
     if (failed_save_ == end.batches)
       throw Error("the run is complete, but its last checkpoint could not be saved: what it learned is lost");
   } catch (const Aborted& e) {
@@ -437,6 +497,10 @@ void TrainingRun::train(Trainer& trainer) {
 void TrainingRun::tell_others(const std::string& why) const {
   const auto watch = mpi_ ? mpi_->watch() : nullptr;
   if (watch) watch->abort(why);
+}
+
+void TrainingRun::end_run(Trainer& trainer, int signal) const {
+  trainer.with_session([&](Session& session) { end_run(session, signal); });
 }
 
 // A signal can mean that another rank died, so this rank logs what it was doing.
@@ -486,6 +550,7 @@ void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t 
              accuracy_line(end.accuracy), fmt::join(summary.train_loss, ", "), summary.step_ms,
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);
+  model_runs_.finish(summary);
 }
 
 }  // namespace tandem::apps

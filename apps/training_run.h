@@ -11,6 +11,8 @@
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/trainer.h>
 
+#include "cifar_data.h"
+#include "model_runs.h"
 #include "recipe.h"
 #include "resume.h"
 #include "run_directory.h"
@@ -52,7 +54,11 @@ class TrainingRun {
   void load(Trainer& trainer) const;
   void evaluate(Trainer& trainer);
   void train(Trainer& trainer);
+  void end_run(Trainer& trainer, int signal) const;
   void end_run(Session& session, int signal) const;
+  bool is_sweep() const { return !options_.swept.empty(); }
+  Graph forward(const CifarData& data, std::int64_t samples) const;
+  std::unique_ptr<Trainer> trainer(const CifarData& data, TrainerOptions with) const;
   void tell_others(const std::string& why) const;
   void save_what_was_traced(Trainer& trainer) const;
   void say_what_is_left(CheckpointWriter* writer) const;
@@ -72,10 +78,14 @@ class TrainingRun {
     const Session* session = nullptr;
   };
   const std::shared_ptr<Running> running_ = std::make_shared<Running>();
+  ModelRuns model_runs_;
   int classes_ = 10;
+  std::vector<DevicePlan> memory_;                      ///< how the memory of each device is planned
+  std::string plan_;                                    ///< what plan.json will hold
   std::optional<Profile> profile_;                      ///< of --profile
   mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< batch of the last checkpoint that failed to save
-  std::unique_ptr<nn::Module> network_;
+  std::vector<std::unique_ptr<nn::Module>>
+      networks_;  ///< one that stands for all models, or those of a sweep
 };
 
 }  // namespace tandem::apps

@@ -14,6 +14,7 @@
 #include <tandem/ops/apply.h>
 #include <tandem/ops/kernels.h>
 #include <tandem/ops/mapped.h>
+#include <tandem/ops/varied.h>
 
 // Passes
 #include <tandem/autograd/differentiate.h>

@@ -26,6 +26,8 @@ struct MemoryStep {
   bool operator==(const MemoryStep&) const = default;
 };
 std::string_view name_of(MemoryStep::Kind kind);
+/// Throws Error if there is none of this name.
+MemoryStep::Kind memory_step_kind(std::string_view name);
 
 /// A list of instructions. Bytes change only at places of the list, never when a copy happens to end: a wrong
 /// prediction of times makes a step slower, and leaves its peak as it is.
@@ -44,6 +46,14 @@ struct MemoryCost {
   double recompute_ms = 0;
 };
 
+/// When a lane carried out an instruction of a plan: `run` and `recompute` on the compute lane, `wait` where
+/// that stood still, copies on a channel.
+struct MemorySpan {
+  MemoryStep step;
+  double begin_ms, end_ms;
+  std::int64_t live_bytes;  ///< when it begins
+};
+
 /// Executes a plan on paper. Copies queue in order, on one channel each way, or on one for both if the link
 /// is not duplex; a copy begins when the channel is free and the compute lane has come to it. Throws Error
 /// naming the instruction if it does what cannot be done: it reads bytes that are undefined or not there;
@@ -51,5 +61,7 @@ struct MemoryCost {
 /// out of order. The same if a node is missing at the end, an output is not there, a copy was not waited for,
 /// or a pair's period does not end as it began.
 MemoryCost replay(const MemoryProblem& problem, const MemoryPlan& plan);
+/// The same; returns what the lanes did, in the order of the list.
+std::vector<MemorySpan> spans_of(const MemoryProblem& problem, const MemoryPlan& plan);
 
 }  // namespace tandem::engine

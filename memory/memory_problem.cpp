@@ -5,7 +5,9 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include <tandem/core/base/checksum.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
 
@@ -29,7 +31,7 @@ class Reader {
       refuse("\"graphs\" has {}; there must be one or two", problem_.graphs.size());
     const JsonInput link = j["link"].required();
     link.require_keys({"bytes_per_ms", "duplex"});
-    problem_.link = {link["bytes_per_ms"].required().number(0, 1e-6, 1e15), link["duplex"].flag(true)};
+    problem_.link = {link["bytes_per_ms"].required().number(0, 0, 1e15), link["duplex"].flag(true)};
     problem_.static_bytes = j["static_bytes"].required().integer<std::int64_t>(0, 0, kMostBytes);
     check_values();
   }
@@ -133,5 +135,40 @@ class Reader {
 }  // namespace
 
 MemoryProblem read_memory_problem(const std::string& file) { return Reader(file).take(); }
+
+std::string to_json(const MemoryProblem& problem) {
+  using nlohmann::ordered_json;
+  const auto ids = [&](const std::vector<int>& values) {
+    ordered_json list = ordered_json::array();
+    for (const int v : values) list.push_back(problem.values[static_cast<std::size_t>(v)].id);
+    return list;
+  };
+  ordered_json j{{"graphs", ordered_json::array()}, {"values", ordered_json::array()}};
+  for (const MemoryGraph& graph : problem.graphs) {
+    ordered_json nodes = ordered_json::array();
+    for (const MemoryNode& n : graph.nodes)
+      nodes.push_back({{"name", n.name},
+                       {"phase", kPhases[static_cast<std::size_t>(n.phase)]},
+                       {"run_ms", n.run_ms},
+                       {"workspace_bytes", n.workspace_bytes},
+                       {"inputs", ids(n.inputs)},
+                       {"outputs", ids(n.outputs)}});
+    j["graphs"].push_back({{"name", graph.name}, {"nodes", std::move(nodes)}});
+  }
+  for (const MemoryValue& v : problem.values)
+    j["values"].push_back(
+        {{"id", v.id}, {"bytes", v.bytes}, {"kind", kKinds[static_cast<std::size_t>(v.kind)]}});
+  j["link"] = {{"bytes_per_ms", problem.link.bytes_per_ms}, {"duplex", problem.link.duplex}};
+  j["static_bytes"] = problem.static_bytes;
+  return j.dump(1) + "\n";
+}
+
+std::string checksum_of(const MemoryProblem& problem) {
+  MemoryProblem without_times = problem;
+  without_times.link = {};
+  for (MemoryGraph& graph : without_times.graphs)
+    for (MemoryNode& node : graph.nodes) node.run_ms = 0;
+  return checksum_of(std::string_view(to_json(without_times)));
+}
 
 }  // namespace tandem::engine

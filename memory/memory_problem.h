@@ -61,5 +61,9 @@ struct MemoryProblem {
 /// malformed: unknown or missing keys, numbers out of range, ids that are unknown or doubled, values that two
 /// nodes make or that are read before they are made, phases out of order.
 MemoryProblem read_memory_problem(const std::string& file);
+/// Returns the text of such a file.
+std::string to_json(const MemoryProblem& problem);
+/// Returns a checksum of everything but times: two problems with the same one take the same plans.
+std::string checksum_of(const MemoryProblem& problem);
 
 }  // namespace tandem::engine

@@ -4,6 +4,7 @@
 
 #include <tandem/core/graph/trace.h>
 #include <tandem/nn/drawn_parameter.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
@@ -175,6 +176,16 @@ Tensor GroupNorm::forward(const Tensor& x) {
   return group_norm(x, options_.groups, weight, bias, options_.eps);
 }
 
-Tensor Dropout::forward(const Tensor& x) { return training() ? dropout(x, p_, current_seed()) : x; }
+Tensor Dropout::forward(const Tensor& x) {
+  if (!training()) return x;
+  if (p_ > 0 || !stays_) return dropout(x, p_, current_seed());
+  return engine::apply_op1(std::make_shared<engine::DropoutOp>(p_), {x, current_seed()});
+}
+
+void Dropout::set_probability(double p) {
+  engine::DropoutOp{p};  // throws if it is out of range
+  p_ = p;
+  stays_ = true;
+}
 
 }  // namespace tandem::nn

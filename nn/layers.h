@@ -186,9 +186,12 @@ class Dropout final : public Module {
   using Options = double;
   Dropout(ModuleBase& parent, const std::string& name, double p) : Module(parent, name), p_(p) {}
   Tensor forward(const Tensor& x) override;
+  /// Sets p, which may then be 0 beside models with another: the op remains in the trace.
+  void set_probability(double p);
 
  private:
   double p_;
+  bool stays_ = false;
 };
 
 }  // namespace tandem::nn

@@ -5,7 +5,9 @@
 #include <exception>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/team.h>
@@ -14,6 +16,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/shape.h>
+#include <tandem/ops/varied.h>
 
 namespace tandem::engine {
 namespace {
@@ -26,34 +29,41 @@ TensorType without_models(TensorType type) {
 constexpr int kMostAtOnce = 64;
 constexpr double kMostBytesOfOne = 5e6, kMostBytesOfProduct = 1e6;
 
-// Runs the inner kernel model by model: with the whole team on each, or with a thread on each.
+// Runs the inner kernels model by model: with the whole team on each, or with a thread on each.
 class MappedKernel final : public Kernel {
  public:
-  /// `inner` was made for a team of spec.threads / `at_once` threads.
-  MappedKernel(KernelPtr inner, const MappedOp& op, const KernelSpec& spec, int at_once)
-      : inner_(std::move(inner)), models_(static_cast<int>(op.models)), at_once_(at_once) {
+  /// `inners` were made for a team of spec.threads / `at_once` threads: one for all models, or one for each.
+  MappedKernel(std::vector<KernelPtr> inners, const MappedOp& op, const KernelSpec& spec, int at_once)
+      : inners_(std::move(inners)), models_(static_cast<int>(op.models)), at_once_(at_once) {
     for (std::size_t i = 0; i < spec.inputs.size(); ++i)
       in_strides_.push_back(op.mapped[i] ? spec.inputs[i].bytes() / models_ : 0);
     for (const auto& t : spec.outputs) out_strides_.push_back(t.bytes() / models_);
     if (in_strides_.size() > kMaxOperands || out_strides_.size() > kMaxOperands)
       throw Error(fmt::format("mapped {}: more than {} operands", op.inner->name(), kMaxOperands));
+    for (const KernelPtr& inner : inners_) {
+      workspace_of_one_ = std::max(workspace_of_one_, align_up(inner->workspace()));
+      if (inner->pieces() != inners_[0]->pieces()) is_whole_ = true;
+    }
   }
-  std::int64_t workspace() const override { return at_once_ * align_up(inner_->workspace()); }
+  std::int64_t workspace() const override { return at_once_ * workspace_of_one_; }
   void run(const Launch& l) const override {
     for (int piece = 0; piece < pieces(); ++piece) run_piece(l, piece);
   }
-  int pieces() const override { return at_once_ > 1 ? models_ / at_once_ : models_ * inner_->pieces(); }
+  int pieces() const override { return at_once_ > 1 ? models_ / at_once_ : models_ * pieces_of_one(); }
   void run_piece(const Launch& l, int piece) const override {
     if (at_once_ == 1) {
-      const Operands of(*this, l, piece / inner_->pieces());
-      return inner_->run_piece(of.launch(l, l.workspace), piece % inner_->pieces());
+      const int model = piece / pieces_of_one();
+      const Operands of(*this, l, model);
+      const Launch one = of.launch(l, l.workspace);
+      return is_whole_ ? of_model(model).run(one) : of_model(model).run_piece(one, piece % pieces_of_one());
     }
     std::array<std::exception_ptr, kMostAtOnce> errors;
     parallel_parts(at_once_, at_once_, [&](std::int64_t begin, std::int64_t) {
-      const Operands of(*this, l, piece * at_once_ + static_cast<int>(begin));
-      auto* const scratch = static_cast<std::byte*>(l.workspace) + begin * align_up(inner_->workspace());
+      const int model = piece * at_once_ + static_cast<int>(begin);
+      const Operands of(*this, l, model);
+      auto* const scratch = static_cast<std::byte*>(l.workspace) + begin * workspace_of_one_;
       try {
-        inner_->run(of.launch(l, scratch));
+        of_model(model).run(of.launch(l, scratch));
       } catch (...) {
         errors[static_cast<std::size_t>(begin)] = std::current_exception();
       }
@@ -80,8 +90,15 @@ class MappedKernel final : public Kernel {
     mutable void* out[kMaxOperands];
   };
 
-  KernelPtr inner_;
+  const Kernel& of_model(int model) const {
+    return *inners_[inners_.size() > 1 ? static_cast<std::size_t>(model) : 0];
+  }
+  int pieces_of_one() const { return is_whole_ ? 1 : inners_[0]->pieces(); }
+
+  std::vector<KernelPtr> inners_;
   int models_, at_once_;
+  bool is_whole_ = false;  // the models' kernels have different numbers of pieces
+  std::int64_t workspace_of_one_ = 0;
   std::vector<std::int64_t> in_strides_, out_strides_;
 };
 
@@ -102,12 +119,19 @@ int models_at_once(const MappedOp& op, const KernelSpec& spec) {
 }  // namespace
 
 MappedOp::MappedOp(OpPtr inner, std::vector<bool> mapped, std::int64_t models)
-    : inner(std::move(inner)), mapped(std::move(mapped)), models(models) {}
+    : MappedOp(std::vector{std::move(inner)}, std::move(mapped), models) {}
+
+MappedOp::MappedOp(std::vector<OpPtr> each, std::vector<bool> mapped, std::int64_t models)
+    : inners(are_same(each) ? std::vector{each[0]} : std::move(each)),
+      mapped(std::move(mapped)),
+      models(models) {}
 
 std::string MappedOp::attributes() const {
   std::string flags;
   for (bool b : mapped) flags += b ? '1' : '0';
-  return fmt::format("models={} mapped={} {}{{{}}}", models, flags, inner->name(), inner->attributes());
+  std::vector<std::string> texts;
+  for (const OpPtr& op : inners) texts.push_back(op->attributes());
+  return fmt::format("models={} mapped={} {}{{{}}}", models, flags, inner->name(), fmt::join(texts, "|"));
 }
 
 Types MappedOp::inner_types(TypesView inputs) const {
@@ -128,47 +152,36 @@ Types MappedOp::infer(TypesView inputs) const {
   return types;
 }
 
-// Traces the inner op's rule for one model and replays it on all models. An input shared by the models would
-// get the sum of their gradients; this needs a reduction that no caller uses so far.
+// An input shared by the models would get the sum of their gradients; this needs a reduction that no caller
+// uses so far.
 Tensors MappedOp::vjp(const VjpArgs& args) const {
-  Types types;
-  for (const auto& t : args.inputs) types.push_back(t.type());
-  types = inner_types(types);
-
-  Graph graph;
-  std::unordered_map<ValueId, Replayed> values;
-  Tensors inputs, outputs, grads, sums(args.inputs.size());
-  std::vector<bool> needed = args.needed;
-  Tensors results;
-  {
-    Trace trace(graph);
-    const auto argument = [&](const TensorType& type, const Tensor& actual, bool is_mapped) {
-      const ValueId id = graph.add_value(type);
-      values[id] = {actual, is_mapped};
-      return trace.tensor(id);
-    };
-    for (std::size_t i = 0; i < types.size(); ++i) {
-      if (needed[i] && !mapped[i])
-        no_rule(*this, "vjp", "an input shared by the models would need a sum over them");
-      inputs.push_back(argument(types[i], args.inputs[i], mapped[i]));
-      if (mapped[i] && args.sums && (*args.sums)[i]) sums[i] = argument(types[i], (*args.sums)[i], true);
-    }
-    for (const auto& t : args.outputs) outputs.push_back(argument(without_models(t.type()), t, true));
-    for (const auto& t : args.grads)
-      grads.push_back(t ? argument(without_models(t.type()), t, true) : Tensor());
-    const Tensors given = sums;
-    results = inner->vjp({inputs, outputs, grads, needed, &sums});
-    for (std::size_t i = 0; i < sums.size(); ++i)
-      if (given[i] && !sums[i]) (*args.sums)[i] = Tensor();  // the inner rule took it
+  const std::size_t inputs = args.inputs.size(), outputs = args.outputs.size();
+  Tensors all = args.inputs;
+  std::vector<bool> is_mapped = mapped;
+  const auto add = [&](const Tensor& t) {
+    all.push_back(t);
+    is_mapped.push_back(true);
+  };
+  for (const Tensor& t : args.outputs) add(t);
+  for (const Tensor& t : args.grads) add(t);
+  for (std::size_t i = 0; i < inputs; ++i) {
+    if (args.needed[i] && !mapped[i])
+      no_rule(*this, "vjp", "an input shared by the models would need a sum over them");
+    add(mapped[i] && args.sums ? (*args.sums)[i] : Tensor());
   }
-  replay_mapped(graph, models, values);
-  for (auto& r : results)
-    if (r) {
-      const Replayed& replayed = values.at(r.impl()->value);
-      if (!replayed.mapped) no_rule(*this, "vjp", "a gradient does not depend on the model");
-      r = replayed.tensor;
-    }
-  return results;
+  return replay_for_each(*this, all, is_mapped, [&](const Op& op, const Tensors& one) {
+    const auto from = [&](std::size_t begin, std::size_t count) {
+      return Tensors(one.begin() + static_cast<std::ptrdiff_t>(begin),
+                     one.begin() + static_cast<std::ptrdiff_t>(begin + count));
+    };
+    const Tensors given = from(inputs + 2 * outputs, inputs);
+    Tensors sums = given;
+    const Tensors grads = from(inputs + outputs, outputs);
+    Tensors results = op.vjp({from(0, inputs), from(inputs, outputs), grads, args.needed, &sums});
+    for (std::size_t i = 0; i < inputs; ++i)
+      if (given[i] && !sums[i]) (*args.sums)[i] = Tensor();  // the inner rule took it
+    return results;
+  });
 }
 
 Tensors MappedOp::vmap(const VmapArgs&) const { no_rule(*this, "vmap", "vmap can be applied only once"); }
@@ -184,8 +197,12 @@ Work MappedOp::cost(TypesView inputs, TypesView outputs) const {
 
 std::vector<Alias> MappedOp::may_alias(TypesView inputs) const {
   std::vector<Alias> aliases;
-  for (const auto& a : inner->may_alias(inner_types(inputs)))
-    if (mapped[static_cast<std::size_t>(a.input)]) aliases.push_back(a);
+  const Types types = inner_types(inputs);
+  const auto of_all = [&](const Alias& a) {
+    return std::ranges::all_of(inners, [&](const OpPtr& op) { return contains(op->may_alias(types), a); });
+  };
+  for (const auto& a : inner->may_alias(types))
+    if (mapped[static_cast<std::size_t>(a.input)] && of_all(a)) aliases.push_back(a);
   return aliases;
 }
 
@@ -210,9 +227,45 @@ void replay_mapped(const Node& node, std::int64_t models, bool force,
       inputs[i] = with_model_axis(inputs[i], mapped[i], models);
       mapped[i] = true;
     }
-  const bool any = force || std::find(mapped.begin(), mapped.end(), true) != mapped.end();
+  const bool any =
+      force || as<VariedOp>(node) || std::find(mapped.begin(), mapped.end(), true) != mapped.end();
   const Tensors outputs = any ? node.op->vmap({inputs, mapped, models}) : apply_op(node.op, inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) values[node.outputs[i]] = {outputs[i], any};
+}
+
+Tensors replay_for_each(const MappedOp& op, const Tensors& inputs, const std::vector<bool>& mapped,
+                        const std::function<Tensors(const Op& inner, const Tensors& arguments)>& write) {
+  std::unordered_map<ValueId, Replayed> values;
+  std::vector<Graph> graphs(op.inners.size());
+  Tensors results;
+  for (std::size_t m = 0; m < op.inners.size(); ++m) {
+    Trace trace(graphs[m]);
+    Tensors arguments;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i]) {
+        arguments.emplace_back();
+        continue;
+      }
+      const ValueId id = graphs[m].add_value(mapped[i] ? without_models(inputs[i].type()) : inputs[i].type());
+      values[id] = {inputs[i], mapped[i]};
+      arguments.push_back(trace.tensor(id));
+    }
+    Tensors written = write(*op.inners[m], arguments);
+    if (m == 0) results = std::move(written);
+  }
+  std::vector<const Graph*> each;
+  for (const Graph& g : graphs) each.push_back(&g);
+  for (const NodeId n : graphs[0].nodes().ids()) {
+    Node node = graphs[0].node(n);
+    if (op.is_varied()) node.op = unified_op(each, n);
+    replay_mapped(node, op.models, false, values);
+  }
+  for (Tensor& r : results)
+    if (r) {
+      const Replayed& all = values.at(r.impl()->value);
+      r = with_model_axis(all.tensor, all.mapped, op.models);  // what depends on shared inputs alone lacks it
+    }
+  return results;
 }
 
 KernelPtr make_mapped(const KernelSpec& spec) {
@@ -222,8 +275,11 @@ KernelPtr make_mapped(const KernelSpec& spec) {
   for (const auto& t : spec.outputs) out.push_back(without_models(t));
   const int at_once = models_at_once(op, spec), threads = spec.threads / at_once;
   const TeamSize team(threads);
-  const KernelSpec inner{*op.inner, in, out, spec.tag, threads, spec.microbatches, spec.channel};
-  return std::make_unique<MappedKernel>(spec.table->make(inner), op, spec, at_once);
+  std::vector<KernelPtr> kernels;
+  for (const OpPtr& inner : op.inners)
+    kernels.push_back(
+        spec.table->make({*inner, in, out, spec.tag, threads, spec.microbatches, spec.channel}));
+  return std::make_unique<MappedKernel>(std::move(kernels), op, spec, at_once);
 }
 
 }  // namespace tandem::engine

@@ -75,7 +75,8 @@ SgdRule sgd_rule(std::string_view name) {
   return row_named(name, rules, "rule of sgd").value;
 }
 
-SgdUpdateOp::SgdUpdateOp(SgdOptions options, bool guarded) : options(options), guarded(guarded) {
+SgdUpdateOp::SgdUpdateOp(SgdOptions options, bool guarded, bool keeps_velocity)
+    : options(options), guarded(guarded), keeps_velocity(keeps_velocity) {
   if (options.nesterov && options.momentum == 0)
     throw Error("sgd_update: nesterov needs a momentum other than 0");
   if (options.nesterov && options.rule != SgdRule::momentum)
@@ -83,24 +84,24 @@ SgdUpdateOp::SgdUpdateOp(SgdOptions options, bool guarded) : options(options), g
 }
 
 std::string SgdUpdateOp::attributes() const {
-  return fmt::format("momentum={} weight_decay={} nesterov={} rule={}{}", options.momentum,
+  return fmt::format("momentum={} weight_decay={} nesterov={} rule={}{}{}", options.momentum,
                      options.weight_decay, int{options.nesterov}, static_cast<int>(options.rule),
-                     guard_text(guarded));
+                     guard_text(guarded), keeps_velocity ? " keeps_velocity" : "");
 }
 Types SgdUpdateOp::infer(TypesView inputs) const {
-  check_update(unguarded(inputs, guarded, has_momentum() ? 4 : 3));
-  return Types(has_momentum() ? 2 : 1, inputs[0]);
+  check_update(unguarded(inputs, guarded, has_velocity() ? 4 : 3));
+  return Types(has_velocity() ? 2 : 1, inputs[0]);
 }
 Tensors SgdUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
 Tensors SgdUpdateOp::vmap(const VmapArgs& args) const {
-  return mapped_update(*this, args, has_momentum() ? 3 : 2);
+  return mapped_update(*this, args, has_velocity() ? 3 : 2);
 }
 Work SgdUpdateOp::cost(TypesView inputs, TypesView outputs) const {
-  return streaming_work(inputs, outputs, has_momentum() ? 3 : 4);
+  return streaming_work(inputs, outputs, has_velocity() ? 3 : 4);
 }
 std::vector<Alias> SgdUpdateOp::may_alias(TypesView) const {
   std::vector<Alias> aliases{{0, 0, Alias::in_place}};             // w -> w'
-  if (has_momentum()) aliases.push_back({1, 1, Alias::in_place});  // v -> v'
+  if (has_velocity()) aliases.push_back({1, 1, Alias::in_place});  // v -> v'
   return aliases;
 }
 

@@ -65,12 +65,13 @@ namespace tandem::engine {
 
 /// One step of SGD in one pass over memory, as PyTorch defines it: g' = g + weight_decay·w,
 /// v' = momentum·v + g', w' = w − lr·(nesterov ? g' + momentum·v' : v'), or by another SgdRule.
-/// (w, v, g, lr) -> (w', v'); without momentum (w, g, lr) -> (w'), with v' = g'.
-/// lr is a scalar or one value per model: [models] with w [models, …].
+/// (w, v, g, lr) -> (w', v'); without momentum (w, g, lr) -> (w'), with v' = g'. One that `keeps_velocity`
+/// takes and returns v even so, for a model that trains beside others with momentum. lr is a scalar or one
+/// value per model: [models] with w [models, …].
 class SgdUpdateOp final : public Op {
  public:
   /// Throws Error if `nesterov` is set and momentum is 0, or the rule is another than momentum.
-  explicit SgdUpdateOp(SgdOptions options, bool guarded = false);
+  explicit SgdUpdateOp(SgdOptions options, bool guarded = false, bool keeps_velocity = false);
   std::string_view name() const override { return "sgd_update"; }
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
@@ -78,10 +79,10 @@ class SgdUpdateOp final : public Op {
   Tensors vmap(const VmapArgs& args) const override;
   Work cost(TypesView inputs, TypesView outputs) const override;
   std::vector<Alias> may_alias(TypesView inputs) const override;
-  bool has_momentum() const { return options.momentum != 0; }
+  bool has_velocity() const { return options.momentum != 0 || keeps_velocity; }
 
   const SgdOptions options;
-  const bool guarded;
+  const bool guarded, keeps_velocity;
 };
 
 /// One step of Adam in one pass over memory, as PyTorch defines it; t' = t + 1 is the number of this step.

@@ -16,6 +16,15 @@ template <class T>
   const T momentum = static_cast<T>(options.momentum), decay = static_cast<T>(options.weight_decay);
   const T share = static_cast<T>(options.rule == SgdRule::momentum ? 1 : 1 - options.momentum);
   const bool nesterov = options.nesterov, raw = options.rule == SgdRule::raw_ema;
+  if (options.momentum == 0) {  // v' = g'
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) {
+      const T gradient = g[i] + decay * w[i];
+      new_w[i] = w[i] - lr * gradient;
+      new_v[i] = gradient;
+    }
+    return;
+  }
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const T gradient = g[i] + decay * w[i];

@@ -62,6 +62,7 @@ std::vector<ArrayPartition> partitions_of(int models) {
 Strategy of_turn(Strategy strategy, const std::vector<int>& turn) {
   strategy.models = std::accumulate(turn.begin(), turn.end(), 0);
   strategy.arrays = turn;
+  if (!strategy.each.empty()) strategy.each.resize(static_cast<std::size_t>(strategy.models));
   strategy.array_order = ArrayOrder::ring;
   strategy.array_lanes = 1;
   return strategy;

@@ -24,6 +24,7 @@
 #include <tandem/ops/collective.h>
 #include <tandem/ops/copy.h>
 #include <tandem/ops/timer.h>
+#include <tandem/ops/varied.h>
 #include <tandem/pipeline/barriers.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/pipeline/timing.h>
@@ -92,7 +93,8 @@ Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
                                               copy->link.bytes_per_ms / kMsPerSecond
                                         : 0};
   // A simulation takes the costs that it measures (with_costs in core/runtime/profile.h).
-  if (strategy.memory_budget == 0 && strategy.memory_plan.empty()) return {};
+  if (strategy.memory_budget == 0 && strategy.memory_plan.empty() && strategy.known_memory_plans.empty())
+    return {};
   const auto measured =
       strategy.profile ? strategy.profile->find(instruction, strategy.threads) : std::nullopt;
   return {measured ? *measured : estimated_seconds(instruction, strategy.threads)};
@@ -149,37 +151,66 @@ Graph in_stages(const Graph& forward, const Strategy& strategy, const PipelineSc
   return checked(cut_into_stages(std::move(g), cuts, schedule.stages));
 }
 
-// Forward, backward, and updates; without training, forward alone.
-TrainingGraph with_updates(const Graph& forward, const Strategy& strategy, const PipelineSchedule& schedule) {
+// The optimizer along whose direction weights are predicted.
+const Optimizer& predicted_optimizer(const Strategy& strategy) {
+  const auto* first = strategy.each.empty() ? nullptr : &strategy.each[0].optimizer;
+  for (const ModelOptions& model : strategy.each) {
+    const auto *a = std::get_if<AdamOptions>(first), *b = std::get_if<AdamOptions>(&model.optimizer);
+    if (a && (a->beta1 != b->beta1 || a->beta2 != b->beta2 || a->epsilon != b->epsilon ||
+              a->weight_decay != b->weight_decay || a->decoupled != b->decoupled))
+      throw Error(
+          "weights are predicted by the same rule for all models, and these differ in Adam's betas, epsilon or "
+          "weight decay: train them in runs of their own, or choose a schedule without predictions (dualpipe)");
+    if (const auto* sgd = std::get_if<SgdOptions>(&model.optimizer); sgd && sgd->momentum == 0)
+      first = &model.optimizer;
+  }
+  return first ? *first : strategy.optimizer;
+}
+
+// Forward, backward, and updates; without training, forward alone. The models keep a velocity if one of all
+// arrays has momentum, because arrays have their states in common.
+TrainingGraph with_updates(const Graph& forward, const Strategy& strategy, const PipelineSchedule& schedule,
+                           bool keeps_velocity) {
   const auto checked = [&](auto graph) { return verified(std::move(graph), strategy); };
   const Graph g = in_stages(forward, strategy, schedule);
   TrainingGraph training =
       checked(strategy.train ? training_step(g, strategy) : evaluation_graph(g, strategy.replicas));
   training = checked(add_all_reduces(std::move(training), strategy.replicas, strategy.fusion_groups));
   if (!strategy.train) return training;
-  training =
-      checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.models, schedule));
-  return checked(
-      add_updates(std::move(training), strategy.optimizer, strategy.parameter_groups, strategy.models));
+  training = checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.each,
+                                          strategy.models, schedule));
+  return checked(add_updates(std::move(training), {.optimizer = strategy.optimizer,
+                                                   .groups = strategy.parameter_groups,
+                                                   .models = strategy.models,
+                                                   .each = strategy.each,
+                                                   .keeps_velocity = keeps_velocity,
+                                                   .is_masked = strategy.masks_models}));
 }
 
 // The step of one array, which has all models of the strategy.
-Graph step_of_array(const Graph& forward, const Strategy& strategy) {
+Graph step_of_array(const Graph& forward, const Strategy& strategy, bool keeps_velocity) {
   const auto checked = [&](auto graph) { return verified(std::move(graph), strategy); };
-  TrainingGraph training = with_updates(forward, strategy, schedule_of(strategy));
+  TrainingGraph training = with_updates(forward, strategy, schedule_of(strategy), keeps_velocity);
   if (strategy.sparse_updates) training = checked(sparse_updates(std::move(training)));
   return checked(expand_norms(deliver(std::move(training))));
 }
 
 Graph step_of_arrays(const Graph& forward, const Strategy& strategy) {
   check(strategy);
-  if (strategy.arrays.size() < 2) return step_of_array(forward, strategy);
+  const bool keeps_velocity = keep_velocity(strategy.each);
+  if (strategy.arrays.size() < 2)
+    return step_of_array(of_models(forward, {0, strategy.models}), strategy, keeps_velocity);
   std::vector<Graph> steps;
+  ModelRange range;
   for (const int models : strategy.arrays) {
+    range.count = models;
     Strategy one = strategy;
     one.models = models;
     one.arrays.clear();
-    steps.push_back(step_of_array(forward, one));
+    if (!one.each.empty())
+      one.each = {one.each.begin() + range.first, one.each.begin() + range.first + models};
+    steps.push_back(step_of_array(of_models(forward, range), one, keeps_velocity));
+    range.first += models;
   }
   return merge_arrays(steps, strategy.arrays);
 }
@@ -192,9 +223,11 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   Graph g = checked(step_of_arrays(forward, strategy));
   g = checked(apply_timing(g, schedule));
   if (strategy.train) {
-    g = checked(predict_weights(std::move(g), schedule, strategy.optimizer, strategy.parameter_groups,
-                                strategy.models));
-    g = checked(measure_prediction(std::move(g), strategy.measure_prediction, schedule, strategy.optimizer,
+    const bool predicts = schedule.predicts_weights() || !strategy.measure_prediction.empty();
+    const Optimizer& optimizer = predicts ? predicted_optimizer(strategy) : strategy.optimizer;
+    g = checked(
+        predict_weights(std::move(g), schedule, optimizer, strategy.parameter_groups, strategy.models));
+    g = checked(measure_prediction(std::move(g), strategy.measure_prediction, schedule, optimizer,
                                    strategy.parameter_groups, strategy.models));
   }
   if (schedule.devices() > 1)
@@ -208,7 +241,9 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
 
 std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& strategy) {
   std::vector<TableUpdate> report;
-  if (strategy.train) sparse_updates(with_updates(forward, strategy, schedule_of(strategy)), &report);
+  if (strategy.train)
+    sparse_updates(with_updates(forward, strategy, schedule_of(strategy), keep_velocity(strategy.each)),
+                   &report);
   return report;
 }
 

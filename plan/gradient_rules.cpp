@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -34,14 +35,24 @@ class Rules {
  public:
   Rules(TrainingGraph& training, int models) : training_(training), trace_(training.graph), models_(models) {}
 
-  void clip_value(double most) {
-    each([&](const Tensor& g, int) { return minimum(maximum(g, like(g, -most)), like(g, most)); });
+  // One limit for all models, or one per model; infinity: none.
+  using Limits = std::vector<double>;
+
+  void clip_value(const Limits& most) {
+    each([&](const Tensor& g, int) {
+      const auto limit = [&](double sign) {
+        Limits signed_ones = most;
+        for (double& x : signed_ones) x *= sign;
+        return over_models(of_models(g, signed_ones), g.type().rank());
+      };
+      return minimum(maximum(g, limit(-1)), limit(1));
+    });
   }
 
-  void clip_norm(double most, ClipScope scope) {
+  void clip_norm(const Limits& most, ClipScope scope) {
     const auto factor = [&](const Tensor& squares) {
       const Tensor norm = sqrt(squares);
-      return minimum(like(norm, most) / (norm + 1e-6), like(norm, 1));
+      return minimum(of_models(norm, most) / (norm + 1e-6), like(norm, 1));
     };
     auto by = sums_of_stages([&](const Tensor& g) { return of_model(g * g, sum); });
     if (scope == ClipScope::model) {
@@ -102,6 +113,10 @@ class Rules {
     return of_each_model(g, models_, reduction);
   }
 
+  static Tensor of_models(const Tensor& t, const Limits& limits) {
+    if (limits.size() == 1) return like(t, limits[0]);
+    return Tensor::from(limits, {std::ssize(limits)}, t.dtype());
+  }
   static Tensor like(const Tensor& t, double value) { return Tensor::full({t.dtype(), {}}, value); }
 
   TrainingGraph& training_;
@@ -109,6 +124,19 @@ class Rules {
   const int models_;
   std::map<int, Tag> tags_;  // of the stages that have gradients
 };
+
+// The limits of a rule: of all models, or of each. Empty: no model has one.
+std::vector<double> limits_of(const std::optional<double>& all, std::span<const ModelOptions> each,
+                              std::optional<double> ModelOptions::*own) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  std::vector<double> limits;
+  for (const ModelOptions& model : each) limits.push_back((model.*own).value_or(kNone));
+  if (each.empty() && all) limits.push_back(*all);
+  const bool differ = std::ranges::any_of(limits, [&](double limit) { return limit != limits[0]; });
+  if (!limits.empty() && !differ) limits.resize(1);
+  if (!limits.empty() && !differ && limits[0] == kNone) limits.clear();
+  return limits;
+}
 
 // The graph without its assigns (to untrained state), which `assigns` keeps for later. Value ids stay.
 Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
@@ -136,10 +164,13 @@ bool scales_before_the_update(const PipelineSchedule& schedule) {
 
 }  // namespace
 
-TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
+TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules,
+                                   std::span<const ModelOptions> each, int models,
                                    const PipelineSchedule& schedule) {
-  if (!rules.any()) return training;
-  const bool clips_model = rules.clip_norm && rules.clip_scope == ClipScope::model;
+  const std::vector<double> values = limits_of(rules.clip_value, each, &ModelOptions::clip_value),
+                            norms = limits_of(rules.clip_norm, each, &ModelOptions::clip_norm);
+  if (!rules.skips() && values.empty() && norms.empty()) return training;
+  const bool clips_model = !norms.empty() && rules.clip_scope == ClipScope::model;
   if (!schedule.updates_together() && (clips_model || rules.skips()))
     throw Error(fmt::format(
         "{} looks at the gradients of all stages, which update at different times under this "
@@ -163,8 +194,8 @@ TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& 
   {
     Rules apply(training, models);
     if (rules.skips()) training.update_if = apply.all_finite();
-    if (rules.clip_value) apply.clip_value(*rules.clip_value);
-    if (rules.clip_norm) apply.clip_norm(*rules.clip_norm, rules.clip_scope);
+    if (!values.empty()) apply.clip_value(values);
+    if (!norms.empty()) apply.clip_norm(norms, rules.clip_scope);
   }
   if (rules.skips()) training.results[kUpdatedResult] = training.update_if;
   if (rules.loss_scale) update_loss_scale(training, *rules.loss_scale);

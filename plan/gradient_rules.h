@@ -1,12 +1,14 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include <tandem/autograd/training_graph.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/pipeline/pipeline_schedule.h>
 #include <tandem/plan/loss_scale.h>
+#include <tandem/plan/optimizer.h>
 
 namespace tandem {
 
@@ -24,7 +26,6 @@ struct GradientRules {
   ClipScope clip_scope = ClipScope::model;  ///< whose gradients are scaled together
   bool skip_non_finite = false;  ///< a batch with a gradient that is NaN or infinite changes no state
   std::optional<LossScale> loss_scale{};  ///< skips such batches too
-  bool any() const { return clip_value || clip_norm || skips(); }
   bool skips() const { return skip_non_finite || loss_scale; }
 };
 
@@ -38,7 +39,9 @@ namespace tandem::engine {
 /// so all stages must update together, else skipping, and clipping by the norm of the model, throw Error. So
 /// does skipping if the model assigns state and batches overlap: forward would read what no update has
 /// decided yet. Clips norms as PyTorch's clip_grad_norm_ does: g · min(1, clip_norm / (norm + 1e-6)).
-TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
+/// `each` has the limits of each model, instead of those of `rules`, or is empty.
+TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules,
+                                   std::span<const ModelOptions> each, int models,
                                    const PipelineSchedule& schedule);
 
 /// Returns `after` for models that update, else `before`. `update_if` is one bool, or one per model.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/memory/buffer_assignment.h>
 #include <tandem/memory/memory_policies.h>
@@ -23,6 +26,19 @@ int fullest_device(const Program& p) {
   return fullest;
 }
 
+// A file can say anything.
+void require_in_range(const MemoryProblem& problem, const MemoryPlan& plan) {
+  const auto is_value = [&](int v) { return v >= 0 && v < std::ssize(problem.values); };
+  const auto is_node = [&](const MemoryStep& s) {
+    return s.graph >= 0 && s.graph < std::ssize(problem.graphs) && s.node >= 0 &&
+           s.node < std::ssize(problem.graphs[static_cast<std::size_t>(s.graph)].nodes);
+  };
+  const auto exists = [&](const MemoryStep& s) { return s.value >= 0 ? is_value(s.value) : is_node(s); };
+  if (!std::ranges::all_of(plan.steps, exists) || !std::ranges::all_of(plan.resident_at_start, is_value) ||
+      !std::ranges::all_of(plan.host_at_start, is_value))
+    throw Error("the memory plan names a node or value that its step does not have");
+}
+
 class Planning {
  public:
   Planning(const ListedGraph& step, const Program& plain, const LowerOptions& options,
@@ -30,13 +46,28 @@ class Planning {
       : step_(step),
         options_(options),
         policy_(memory_policy(strategy.memory_plan.empty() ? "mu-two+" : strategy.memory_plan)),
-        budget_(strategy.memory_budget) {
+        budget_(strategy.memory_budget),
+        host_budget_(strategy.host_budget),
+        known_(strategy.known_memory_plans) {
     const BufferAssignment buffers = assign_buffers(step.graph, step.order, step.keep);
     for (int d = 0; d < plain.devices; ++d)
       problems_.push_back(step_problem(step, buffers, plain, d, strategy.copy_link));
   }
 
   PlannedMemory run() {
+    PlannedMemory planned = known_.empty() ? planned_by_policy() : repeated();
+    for (const DevicePlan& device : planned.devices)
+      if (const std::int64_t bytes = host_bytes(device.step.problem, device.plan.plan);
+          host_budget_ > 0 && bytes > host_budget_)
+        throw Error(fmt::format(
+            "the host budget of {} bytes is too small: the memory plan keeps {} bytes of activations on the host. "
+            "Give more, or plan without a link to the host, so that activations are computed again",
+            host_budget_, bytes));
+    return planned;
+  }
+
+ private:
+  PlannedMemory planned_by_policy() {
     Limits limits(problems_.size(), budget_ > 0 ? budget_ : std::numeric_limits<std::int64_t>::max());
     for (int i = 0; i < kMostTries; ++i) {
       Try now = planned_within(limits);
@@ -48,7 +79,24 @@ class Planning {
     return take(between_smallest_and(limits));
   }
 
- private:
+  PlannedMemory repeated() {
+    if (known_.size() != problems_.size())
+      throw Error(fmt::format("the memory plan is for {}, and the step is on {}",
+                              counted(std::ssize(known_), "device"),
+                              counted(std::ssize(problems_), "device")));
+    Try known;
+    for (std::size_t d = 0; d < known_.size(); ++d) {
+      if (known_[d].problem != checksum_of(problems_[d].problem))
+        throw Error(
+            "the memory plan is for another step: it fits only the network, batch, models, strategy and threads of "
+            "the run that made it");
+      require_in_range(problems_[d].problem, known_[d].plan);
+      known.plans.push_back({known_[d].plan, replay(problems_[d].problem, known_[d].plan)});
+    }
+    known.program = program_of(known.plans);
+    return take(std::move(known));
+  }
+
   using Limits = std::vector<std::int64_t>;  // of live bytes, by device
   struct Try {
     std::vector<CostedPlan> plans{};  // by device
@@ -116,7 +164,8 @@ class Planning {
   const ListedGraph& step_;
   const LowerOptions& options_;
   const MemoryPolicy& policy_;
-  std::int64_t budget_;
+  std::int64_t budget_, host_budget_;
+  const std::vector<KnownMemoryPlan>& known_;
   std::int64_t least_ = 0;  // the smallest peak of all placements, and the device that needs it
   int fullest_ = 0;
   std::vector<StepProblem> problems_;  // by device
@@ -126,7 +175,7 @@ class Planning {
 
 bool plans_memory(const Strategy& strategy, const Program& plain) {
   if (!strategy.train) return false;
-  if (!strategy.memory_plan.empty()) return true;
+  if (!strategy.memory_plan.empty() || !strategy.known_memory_plans.empty()) return true;
   return strategy.memory_budget > 0 && strategy.swap.empty() && strategy.recompute.empty() &&
          planned_peak(plain) > strategy.memory_budget && !schedule_of(strategy).overlaps_batches();
 }
@@ -134,6 +183,29 @@ bool plans_memory(const Strategy& strategy, const Program& plain) {
 PlannedMemory within_budget(const ListedGraph& step, const Program& plain, const LowerOptions& options,
                             const Strategy& strategy) {
   return Planning(step, plain, options, strategy).run();
+}
+
+std::int64_t host_bytes(const MemoryProblem& problem, const MemoryPlan& plan) {
+  // A value's host memory is in use from its copy out to the last copy in, or, of a pair, to the period's
+  // end.
+  std::map<int, std::size_t> last;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i)
+    if (plan.steps[i].kind == MemoryStep::Kind::h2d) last[plan.steps[i].value] = i;
+  std::int64_t now = 0, most = 0;
+  std::set<int> held;
+  const auto hold = [&](int v) {
+    if (held.insert(v).second) now += problem.values[static_cast<std::size_t>(v)].bytes;
+    most = std::max(most, now);
+  };
+  for (const int v : plan.host_at_start) hold(v);
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const auto& [kind, v, graph, node] = plan.steps[i];
+    if (kind == MemoryStep::Kind::d2h) hold(v);
+    if (kind == MemoryStep::Kind::h2d && last[v] == i && !contains(plan.host_at_start, v) &&
+        held.erase(v) > 0)
+      now -= problem.values[static_cast<std::size_t>(v)].bytes;
+  }
+  return most;
 }
 
 void check_budget(const Program& p, std::int64_t budget) {

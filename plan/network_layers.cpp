@@ -10,6 +10,7 @@
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/ops/copy.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/varied.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 
@@ -185,7 +186,8 @@ std::vector<int> cuts_within_budget(const Graph& forward, const Strategy& strate
 PartitionProblem partition_problem(const Graph& forward, const std::vector<std::string>& cuts,
                                    const Strategy& strategy, const DeviceSpeed& speed) {
   const std::vector<PipelineStage> stages(cuts.size() + 1);  // all on one device
-  const Graph parts = cut_into_stages(remove_detaches(forward), cuts, stages);
+  const Graph one_model = remove_detaches(of_models(forward, {0, 1}));
+  const Graph parts = cut_into_stages(one_model, cuts, stages);
   const TrainingGraph step = strategy.train ? training_graph(parts) : evaluation_graph(parts, 1);
   PartitionProblem problem{.layers = Layers(step, stages.size(), strategy.microbatches, speed).layers(),
                            .schedule = schedule_of(strategy),

@@ -11,7 +11,9 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/varied.h>
 
 namespace tandem::engine {
 namespace {
@@ -29,9 +31,8 @@ bool matches(std::string_view pattern, std::string_view path) {
 
 class Updates {
  public:
-  Updates(Graph& graph, ValueId update_if, const Optimizer& optimizer,
-          const std::vector<ParameterGroup>& groups, int models)
-      : g_(graph), update_if_(update_if), optimizer_(optimizer), groups_(groups), models_(models) {}
+  Updates(Graph& graph, ValueId update_if, const UpdateOptions& options)
+      : g_(graph), update_if_(update_if), o_(options) {}
 
   void add(StateId id, ValueId grad) {
     const State parameter = g_.state(id);
@@ -40,36 +41,44 @@ class Updates {
     const ParameterGroup* group = use_group_of(parameter.path);
     Tensor lr = trace.tensor(rate(trace, parameter));
     if (group && group->lr_scale != 1) lr = scale(lr, group->lr_scale);
-    const Tensor g = trace.tensor(grad), update_if = update_if_ >= 0 ? trace.tensor(update_if_) : Tensor();
+    const Tensor g = trace.tensor(grad), update_if = guard(trace, parameter);
     std::visit(
-        [&](auto options) {
-          if (group && group->weight_decay) options.weight_decay = *group->weight_decay;
+        [&](const auto& options) {
           const std::vector<StateId> kept = kept_by(options, id, parameter);
           Tensors state;
           for (StateId s : kept) state.push_back(trace.read(s));
-          const Tensors updated = update(state, g, lr, options, update_if);
+          Tensors inputs = inputs_of(options, state, g, lr);
+          if (update_if) inputs.push_back(update_if);
+          const bool guarded = update_if.defined();
+          std::vector<OpPtr> ops;
+          for (const ModelOptions& model : o_.each)
+            ops.push_back(op_of(std::get<std::decay_t<decltype(options)>>(model.optimizer), group, guarded));
+          if (ops.empty()) ops.push_back(op_of(options, group, guarded));
+          const Tensors updated =
+              ops.size() == 1 ? apply_op(ops[0], inputs)
+                              : apply_to_each(ops, {inputs, std::vector(inputs.size(), true), o_.models});
           for (std::size_t i = 0; i < kept.size(); ++i) trace.assign(kept[i], updated[i]);
         },
-        optimizer_);
+        o_.optimizer);
   }
 
   void require_all_used() const {
-    for (std::size_t i = 0; i < groups_.size(); ++i) {
+    for (std::size_t i = 0; i < o_.groups.size(); ++i) {
       const std::string group =
-          fmt::format("parameter group {} ({})", i, fmt::join(groups_[i].parameters, ", "));
-      for (const std::string& pattern : groups_[i].parameters)
+          fmt::format("parameter group {} ({})", i, fmt::join(o_.groups[i].parameters, ", "));
+      for (const std::string& pattern : o_.groups[i].parameters)
         if (!named_.contains(&pattern))
           throw Error(fmt::format("{}: '{}' names no trained parameter", group, pattern));
-      if (!used_.contains(&groups_[i])) throw Error(group + " has no parameter of its own");
+      if (!used_.contains(&o_.groups[i])) throw Error(group + " has no parameter of its own");
     }
   }
 
  private:
   const ParameterGroup* use_group_of(const std::string& path) {
-    for (const ParameterGroup& group : groups_)
+    for (const ParameterGroup& group : o_.groups)
       for (const std::string& pattern : group.parameters)
         if (matches(pattern, path)) named_.insert(&pattern);
-    const ParameterGroup* const group = group_of(groups_, path);
+    const ParameterGroup* const group = group_of(o_.groups, path);
     if (group) used_.insert(group);
     return group;
   }
@@ -81,7 +90,21 @@ class Updates {
     const auto input = std::make_shared<InputOp>(kLearningRateInput, TensorType{dtype, per_model()}, true);
     return rates_[parameter.stage] = trace.value(trace.apply(input, {}).at(0));
   }
-  Shape per_model() const { return models_ > 1 ? Shape{models_} : Shape{}; }
+  Shape per_model() const { return o_.models > 1 ? Shape{o_.models} : Shape{}; }
+
+  // Whether the parameter is updated; undefined if it always is. One input per stage says which models are
+  // active.
+  Tensor guard(Trace& trace, const State& parameter) {
+    const Tensor finite = update_if_ >= 0 ? trace.tensor(update_if_) : Tensor();
+    if (!o_.is_masked) return finite;
+    ValueId& guard = guards_.try_emplace(parameter.stage, -1).first->second;
+    if (guard < 0) {
+      const auto input = std::make_shared<InputOp>(kActiveInput, TensorType{DType::b8, per_model()}, true);
+      const Tensor active = trace.apply(input, {}).at(0);
+      guard = trace.value(finite ? where(active, finite, active) : active);
+    }
+    return trace.tensor(guard);
+  }
 
   // A state that the optimizer keeps for a parameter.
   StateId add_state(const char* what, const State& of, const TensorType& type) {
@@ -91,7 +114,7 @@ class Updates {
 
   // The parameter, and the states that its updates keep.
   std::vector<StateId> kept_by(const SgdOptions& options, StateId id, const State& parameter) {
-    if (options.momentum == 0) return {id};
+    if (options.momentum == 0 && !o_.keeps_velocity) return {id};
     return {id, add_state("momentum", parameter, parameter.type)};
   }
   std::vector<StateId> kept_by(const AdamOptions&, StateId id, const State& parameter) {
@@ -100,35 +123,40 @@ class Updates {
             add_state("step", parameter, {DType::f32, per_model()})};
   }
 
-  // The next contents of these.
-  static Tensors update(const Tensors& s, const Tensor& g, const Tensor& lr, const SgdOptions& options,
-                        const Tensor& update_if) {
-    return s.size() == 1 ? sgd_update(s[0], g, lr, options, update_if)
-                         : sgd_update(s[0], s[1], g, lr, options, update_if);
+  OpPtr op_of(SgdOptions options, const ParameterGroup* group, bool guarded) const {
+    if (group && group->weight_decay) options.weight_decay = *group->weight_decay;
+    return std::make_shared<SgdUpdateOp>(options, guarded, o_.keeps_velocity && options.momentum == 0);
   }
-  static Tensors update(const Tensors& s, const Tensor& g, const Tensor& lr, const AdamOptions& options,
-                        const Tensor& update_if) {
-    return adam_update(s[0], s[1], s[2], g, s[3], lr, options, update_if);
+  OpPtr op_of(AdamOptions options, const ParameterGroup* group, bool guarded) const {
+    if (group && group->weight_decay) options.weight_decay = *group->weight_decay;
+    return std::make_shared<AdamUpdateOp>(options, guarded);
+  }
+  static Tensors inputs_of(const SgdOptions&, Tensors state, const Tensor& g, const Tensor& lr) {
+    state.insert(state.end(), {g, lr});
+    return state;
+  }
+  static Tensors inputs_of(const AdamOptions&, const Tensors& s, const Tensor& g, const Tensor& lr) {
+    return {s[0], s[1], s[2], g, s[3], lr};
   }
 
   Graph& g_;
   const ValueId update_if_;
-  const Optimizer& optimizer_;
-  const std::vector<ParameterGroup>& groups_;
-  const int models_;
-  std::map<int, ValueId> rates_;
+  const UpdateOptions& o_;
+  std::map<int, ValueId> rates_, guards_;  // by stage
   std::set<const ParameterGroup*> used_;
   std::set<const std::string*> named_;  // patterns with a parameter
 };
 
 }  // namespace
 
-TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
-                          const std::vector<ParameterGroup>& groups, int models) {
+TrainingGraph add_updates(TrainingGraph training, const UpdateOptions& options) {
   for (const Node& n : training.graph.nodes())
-    if (const auto* input = as<InputOp>(n); input && input->input == kLearningRateInput)
-      throw Error("the model has an input 'lr', which is the optimizer's; give the model's another name");
-  Updates updates(training.graph, training.update_if, optimizer, groups, models);
+    if (const auto* input = as<InputOp>(n);
+        input && (input->input == kLearningRateInput || (options.is_masked && input->input == kActiveInput)))
+      throw Error(
+          fmt::format("the model has an input '{}', which is the optimizer's; give the model's another name",
+                      input->input));
+  Updates updates(training.graph, training.update_if, options);
   for (const auto& [id, grad] : training.grads) updates.add(id, grad);
   updates.require_all_used();
   return training;
@@ -140,6 +168,13 @@ const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups, const 
   };
   const auto found = std::ranges::find_if(groups, names);
   return found == groups.end() ? nullptr : &*found;
+}
+
+bool keep_velocity(std::span<const ModelOptions> models) {
+  return std::ranges::any_of(models, [](const ModelOptions& model) {
+    const auto* sgd = std::get_if<SgdOptions>(&model.optimizer);
+    return sgd && sgd->momentum != 0;
+  });
 }
 
 int states_per_parameter(const Optimizer& optimizer) {
@@ -156,6 +191,17 @@ void check(const Optimizer& optimizer) {
   if (const auto* adam = std::get_if<AdamOptions>(&optimizer)) {
     require_not_negative("epsilon", adam->epsilon);
     AdamUpdateOp{*adam};
+  }
+}
+
+void check(std::span<const ModelOptions> models, const Optimizer& optimizer) {
+  for (std::size_t m = 0; m < models.size(); ++m) {
+    check(models[m].optimizer);
+    if (models[m].optimizer.index() != optimizer.index())
+      throw Error(fmt::format(
+          "model {} has another optimizer than the strategy: models of one array keep the same states, so train "
+          "those with SGD and those with Adam in runs of their own",
+          m));
   }
 }
 

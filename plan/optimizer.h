@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -21,6 +22,13 @@ struct ParameterGroup {
   std::optional<double> weight_decay{};  ///< replaces the optimizer's
 };
 
+/// What one of several models that train side by side has of its own. (Its learning rate and its seed are
+/// inputs of the Program; its dropout rates and its loss are attributes of the graph: ops/varied.h.)
+struct ModelOptions {
+  Optimizer optimizer = SgdOptions{};  ///< SGD if the strategy's is, else Adam, with the same flags
+  std::optional<double> clip_value{}, clip_norm{};  ///< as in GradientRules
+};
+
 }  // namespace tandem
 
 namespace tandem::engine {
@@ -28,9 +36,20 @@ namespace tandem::engine {
 /// Appends the optimizer: every gradient updates its parameter and the states that the update keeps:
 /// "optimizer.momentum.<path>", or "optimizer.exp_avg.<path>", "optimizer.exp_avg_sq.<path>" and
 /// "optimizer.step.<path>". The learning rate is the input "lr": a scalar, or (models,) if there are several
-/// models. Throws Error if a group or one of its names has no parameter.
-TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
-                          const std::vector<ParameterGroup>& groups, int models);
+/// models. With `is_masked`, a model is updated only in batches for which the input "active", a bool per
+/// model, is true. Throws Error if a group or one of its names has no parameter.
+struct UpdateOptions {
+  const Optimizer& optimizer;
+  const std::vector<ParameterGroup>& groups;
+  int models = 1;
+  std::span<const ModelOptions> each{};  ///< per model, instead of `optimizer`; or empty
+  bool keeps_velocity = false;           ///< as SgdUpdateOp's
+  bool is_masked = false;
+};
+TrainingGraph add_updates(TrainingGraph training, const UpdateOptions& options);
+
+/// Returns whether SGD of one of the models has momentum, so that all keep a velocity.
+bool keep_velocity(std::span<const ModelOptions> models);
 
 /// Returns the first group that names the parameter, or null.
 const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups, const std::string& path);
@@ -40,5 +59,7 @@ int states_per_parameter(const Optimizer& optimizer);
 
 /// Throws Error if a number is out of range.
 void check(const Optimizer& optimizer);
+/// Throws Error if a model's optimizer is of another kind than `optimizer`: then their states differ.
+void check(std::span<const ModelOptions> models, const Optimizer& optimizer);
 
 }  // namespace tandem::engine

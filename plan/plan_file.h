@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/plan/memory_budget.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem::engine {
@@ -13,11 +14,16 @@ namespace tandem::engine {
 ///                        {"parameters": ["stem.weight"], "threads": 2}],  and by how many threads
 ///      "swap": ["block0"], "recompute": ["block3 relu"]} activations, by module or by module and op
 ///
+/// and, as a run writes it, "arrays" (sizes), "array_ring", and "memory": the memory plan of each device,
+/// which fits that step alone.
+///
 /// A missing key means none. Throws Error naming the file and the fault: the file is unreadable or not JSON,
 /// a key is unknown or given twice, or a value has another type.
 void read_plan(const std::string& file, Strategy& strategy);
 
 /// Returns the text of such a file with these cuts alone.
 std::string plan_with_cuts(const std::vector<std::string>& cuts);
+/// Returns the text of a file with which another run has the same cuts, arrays, and memory plans.
+std::string plan_of_run(const Strategy& strategy, const std::vector<DevicePlan>& memory);
 
 }  // namespace tandem::engine

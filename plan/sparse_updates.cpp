@@ -155,9 +155,11 @@ std::set<StateId> tables_of(const Graph& g) {
 }
 
 void require_plain_sgd(const Node& update) {
+  if (const auto* mapped = as<MappedOp>(update); mapped && mapped->is_varied())
+    throw Dense{"the models update it differently"};
   const auto* sgd = as<SgdUpdateOp>(update);
   if (!sgd) throw Dense{fmt::format("{} moves every row", update.op->label())};
-  if (sgd->has_momentum()) throw Dense{"momentum moves every row"};
+  if (sgd->has_velocity()) throw Dense{"momentum moves every row"};
   if (sgd->options.weight_decay != 0) throw Dense{"weight decay moves every row"};
   if (sgd->guarded) throw Dense{"a rule over all gradients decides on its update"};
 }

@@ -42,12 +42,26 @@ void check(const Strategy& s) {
   for (const int updates : s.measure_prediction) in_range("updates to predict", updates);
   require_not_negative("memory budget", static_cast<double>(s.memory_budget));
   require_not_negative("the bytes per ms of a copy link", s.copy_link.bytes_per_ms);
+  require_not_negative("host budget", static_cast<double>(s.host_budget));
+  if (!s.known_memory_plans.empty() && !(s.memory_plan.empty() && s.swap.empty() && s.recompute.empty()))
+    throw Error(
+        "a memory plan of an earlier run stands beside a policy, or lists of swaps and recomputes: leave out one");
   if (!s.memory_plan.empty()) memory_policy(s.memory_plan);
   if (!s.memory_plan.empty() && !(s.swap.empty() && s.recompute.empty()))
     throw Error(
         fmt::format("the memory plan '{}' stands beside lists of swaps and recomputes: leave out one of them",
                     s.memory_plan));
   check(s.optimizer);
+  check(s.each, s.optimizer);
+  if (!s.each.empty() && std::ssize(s.each) != s.models)
+    throw Error(fmt::format("the strategy says what each of {} has of its own, and has {}",
+                            counted(std::ssize(s.each), "model"), counted(s.models, "model")));
+  for (const ModelOptions& model : s.each) {
+    GradientRules rules = s.gradients;
+    rules.clip_value = model.clip_value;
+    rules.clip_norm = model.clip_norm;
+    check(rules);
+  }
   for (const ParameterGroup& group : s.parameter_groups) {
     require_not_negative("a parameter group's lr_scale", group.lr_scale);
     if (group.weight_decay) require_not_negative("a parameter group's weight_decay", *group.weight_decay);
@@ -106,6 +120,7 @@ Strategy for_evaluation(Strategy s) {
   s.swap.clear();
   s.recompute.clear();
   s.memory_plan.clear();
+  s.known_memory_plans.clear();
   return s;
 }
 
@@ -119,6 +134,7 @@ Strategy on_one_device(Strategy s) {
   s.measure_prediction.clear();
   s.memory_budget = 0;
   s.memory_plan.clear();
+  s.known_memory_plans.clear();
   return s;
 }
 

@@ -9,6 +9,7 @@
 #include <tandem/dist/all_reduce_costs.h>
 #include <tandem/dist/fusion_group.h>
 #include <tandem/dist/link.h>
+#include <tandem/memory/memory_plan.h>
 #include <tandem/ops/copy_link.h>
 #include <tandem/ops/kernels.h>
 #include <tandem/pipeline/schedules.h>
@@ -20,6 +21,12 @@ class Profile;
 }
 
 namespace tandem {
+
+/// A memory plan, and the checksum of the problem that it is for (memory/memory_problem.h).
+struct KnownMemoryPlan {
+  engine::MemoryPlan plan;
+  std::string problem;
+};
 
 /// The decisions that turn a forward graph into a Program. Each field is one decision, carried out by one
 /// pass; the defaults are plain training on one device.
@@ -51,6 +58,9 @@ struct Strategy {
   /// A name in memory_policies(), which plans the memory; empty: mu-two+ plans if the budget is exceeded.
   std::string memory_plan{};
   engine::CopyLink copy_link{};  ///< to the host, for swaps; without one, plans only recompute
+  std::int64_t host_budget = 0;  ///< bytes of the host for swapped activations, per device; 0: no limit
+  /// Instead of a policy: the plans of an earlier run of this step, by device (plan/plan_file.h).
+  std::vector<KnownMemoryPlan> known_memory_plans{};
 
   std::optional<DType> amp{};  ///< bf16: products and activations use it; weights and sums stay f32
   bool pool_first = true;      ///< max pooling comes before a relu rather than after it
@@ -61,6 +71,11 @@ struct Strategy {
   GradientRules gradients{};
   Optimizer optimizer = SgdOptions{};
   std::vector<ParameterGroup> parameter_groups{};
+  /// What each model has of its own, instead of `optimizer` and the clipping of `gradients`; empty: nothing.
+  std::vector<ModelOptions> each{};
+  /// The host says in each batch which models are updated (kActiveInput): a model that has diverged, or is
+  /// given up, stays as it is.
+  bool masks_models = false;
   /// For each s in it, each batch tells how far the weights are from what was predicted s updates before, and
   /// from what they were then (plan/measure_prediction.h).
   std::vector<int> measure_prediction{};

@@ -45,6 +45,13 @@ struct NonFiniteBatch {
   std::int64_t back_to = -1;  ///< the batch from which the run continues; -1: it does not go back
 };
 
+/// A model that no longer trains, while others go on.
+struct StoppedModel {
+  int model = 0;
+  std::int64_t batch = 0;  ///< the batch of the loss that is not finite; of a pruned model, the next one
+  bool diverged = false;   ///< else it was pruned
+};
+
 /// Functions that a Trainer calls on the rank that gets the losses; empty ones are skipped. `batch` runs on a
 /// thread of the engine, in order of batches, while later batches run; once everything is measured of its
 /// batch, which Strategy::measure_prediction can delay until after the batch's update. The others run between
@@ -65,6 +72,8 @@ struct Callbacks {
   /// Called for the first skipped batch only, and for each batch that makes the run go back. Batches from
   /// `back_to` on then come again.
   std::function<void(const NonFiniteBatch&)> non_finite{};
+  /// Called for a diverged model in its batch, on that thread; for a pruned one after end_epoch.
+  std::function<void(const StoppedModel&)> stopped{};
   /// Called once the all-reduces are planned and have run (TrainerOptions::all_reduce).
   std::function<void(const AllReduceReport&)> all_reduces_planned{};
 };

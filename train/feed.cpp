@@ -1,6 +1,7 @@
 #include <tandem/train/feed.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -51,21 +52,22 @@ class FilledUp final : public DatasetAdapter {
 
 }  // namespace
 
-TrainFeed::TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatches,
+TrainFeed::TrainFeed(const std::vector<DatasetPtr>& data, const LoaderOptions& loader, int microbatches,
                      std::vector<std::uint64_t> seeds, Rate rate, Arrived arrived, Skipped skipped,
                      Measured measured)
-    : loader_(std::move(data), loader),
-      microbatches_(microbatches),
+    : microbatches_(microbatches),
       seeds_(std::move(seeds)),
       rate_(std::move(rate)),
       arrived_(std::move(arrived)),
       skipped_(std::move(skipped)),
-      measured_(std::move(measured)) {}
+      measured_(std::move(measured)) {
+  for (const DatasetPtr& d : data) loaders_.push_back(std::make_unique<Loader>(d, loader));
+}
 
 void TrainFeed::start(std::int64_t first, std::int64_t end) {
   const std::lock_guard lock(delivering_);
   losses_.clear();
-  loader_.start(first, end);
+  for (const auto& loader : loaders_) loader->start(first, end);
 }
 
 void TrainFeed::fill(const HostInput& in) {
@@ -75,9 +77,22 @@ void TrainFeed::fill(const HostInput& in) {
     for (std::size_t m = 0; m < seeds_.size(); ++m) rates.push_back(rate_(m, in.batch));
     return fill_rates(rates, in);
   }
-  fill_rows(
-      loader_, in,
-      share_of(loader_.rows(in.batch), in.rank.replica, in.rank.replicas, in.microbatch, microbatches_));
+  if (in.name == kActiveInput && active_) return fill_active(active_(), in);
+  fill_batch(in);
+}
+
+// The batch that all models share, or one after the other those of the models whose input it is.
+void TrainFeed::fill_batch(const HostInput& in) {
+  const Rows share =
+      share_of(rows(in.batch), in.rank.replica, in.rank.replicas, in.microbatch, microbatches_);
+  if (loaders_.size() == 1) return fill_rows(*loaders_[0], in, share);
+  const std::size_t first = static_cast<std::size_t>(in.models.first),
+                    count = in.models.is_all() ? loaders_.size() : static_cast<std::size_t>(in.models.count),
+                    bytes = in.bytes.size() / count;
+  for (std::size_t m = 0; m < count; ++m)
+    fill_rows(*loaders_[first + m],
+              {in.name, in.type, in.batch, in.microbatch, in.rank, in.bytes.subspan(m * bytes, bytes)},
+              share);
 }
 
 void TrainFeed::deliver(const HostResult& result) {
@@ -101,17 +116,20 @@ TestFeed::TestFeed(const DatasetPtr& data, const LoaderOptions& loader, std::vec
       batch_size_(loader.batch_size),
       loader_(std::make_shared<FilledUp>(data, loader.batch_size), loader),
       seeds_(std::move(seeds)),
-      correct_(seeds_.size(), 0) {}
+      correct_(seeds_.size(), 0),
+      active_(seeds_.size(), 1) {}
 
-void TestFeed::start() {
+void TestFeed::start(std::vector<char> active) {
+  if (!active.empty()) active_ = std::move(active);
   std::ranges::fill(correct_, 0);
   loader_.start(0, batches());
 }
 
 std::vector<double> TestFeed::accuracy() const {
   std::vector<double> result;
-  for (const std::int64_t c : correct_)
-    result.push_back(static_cast<double>(c) / static_cast<double>(samples_));
+  for (std::size_t m = 0; m < correct_.size(); ++m)
+    result.push_back(active_[m] ? static_cast<double>(correct_[m]) / static_cast<double>(samples_)
+                                : std::numeric_limits<double>::quiet_NaN());
   return result;
 }
 
@@ -125,7 +143,7 @@ void TestFeed::deliver(const HostResult& result) {
   const std::vector<double> values = result.values();
   for (std::size_t m = 0; m < correct_.size(); ++m) {
     if (result.name == kCorrectResult) correct_[m] += static_cast<std::int64_t>(values.at(m));
-    if (result.name == kNonFiniteResult && values.at(m) != 0)
+    if (result.name == kNonFiniteResult && active_[m] && values.at(m) != 0)
       throw Error(fmt::format(
           "the trained network{} gives values that are not finite; lower the learning rate, or look at the data",
           correct_.size() > 1 ? fmt::format(" of model {}", m) : ""));

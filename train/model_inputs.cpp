@@ -36,4 +36,10 @@ void fill_seeds(const std::vector<std::uint64_t>& all, const HostInput& input) {
   std::ranges::copy(seeds, input.as<std::int64_t>().begin());
 }
 
+void fill_active(const std::vector<char>& all, const HostInput& input) {
+  const auto active = of_models(all, input.models);
+  require(input.type.dtype == DType::b8, input, active.size(), "b8");
+  for (std::size_t m = 0; m < active.size(); ++m) input.set(static_cast<std::int64_t>(m), active[m] != 0);
+}
+
 }  // namespace tandem

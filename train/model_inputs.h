@@ -23,6 +23,8 @@ template <class T> std::span<const T> of_models(const std::vector<T>& all, const
 
 /// Fills kLearningRateInput: f32 or f64. `rates` are of all models.
 void fill_rates(const std::vector<double>& rates, const engine::HostInput& input);
+/// Fills kActiveInput: b8. `active` are of all models.
+void fill_active(const std::vector<char>& active, const engine::HostInput& input);
 /// Fills kSeedInput: i64. `seeds` are of all models.
 void fill_seeds(const std::vector<std::uint64_t>& seeds, const engine::HostInput& input);
 

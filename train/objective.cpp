@@ -38,7 +38,7 @@ Objective classification(double label_smoothing) {
 }
 
 Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& objective, std::int64_t samples,
-                    bool training) {
+                    bool training, bool own_data) {
   if (!model.path().empty())
     throw Error(
         fmt::format("'{}' is a part of another module: train a part with a TrainStep, or give it no parent",
@@ -50,8 +50,9 @@ Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& obj
   type.shape.insert(type.shape.begin(), samples);
   const int labels = data.labels_per_sample();
   const Shape of_labels = labels == 1 ? Shape{samples} : Shape{samples, labels};
-  Tensors batch{trace.input(kDataInput, type), trace.input(kLabelsInput, {DType::i32, of_labels})};
-  if (labels > 1) batch.push_back(trace.input(kWeightsInput, {DType::f32, of_labels}));
+  Tensors batch{trace.input(kDataInput, type, own_data),
+                trace.input(kLabelsInput, {DType::i32, of_labels}, own_data)};
+  if (labels > 1) batch.push_back(trace.input(kWeightsInput, {DType::f32, of_labels}, own_data));
   const Tensor output = model(batch[0]);
   const Scope scope("loss");
   if (training) {

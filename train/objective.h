@@ -24,8 +24,9 @@ Objective classification(double label_smoothing = 0);
 /// Traces the forward graph of a model on `samples` samples of a dataset. Inputs: "data", "labels" and, if
 /// samples have several labels, "weights". Results: "loss" in training; otherwise "correct" and "non_finite",
 /// which is 0 unless an output is NaN or infinite. Parameters that the model does not use are carried along.
-/// The model is traced in training or evaluation mode, and then left as it was.
+/// The model is traced in training or evaluation mode, and then left as it was. `own_data`: each of several
+/// models has a batch of its own.
 engine::Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& objective,
-                            std::int64_t samples, bool training);
+                            std::int64_t samples, bool training, bool own_data = false);
 
 }  // namespace tandem

@@ -32,7 +32,7 @@ void Recovery::keep() {
 }
 
 bool Recovery::act(std::int64_t end) {
-  if (rule_ == OnNonFinite::stop) return false;
+  if (rule_ == OnNonFinite::stop || rule_ == OnNonFinite::mask) return false;
   if (rule_ == OnNonFinite::skip) return report_skipped();
   std::int64_t lost = run_.share(std::exchange(lost_, -1), run_.main_rank());
   if (lost < 0 && !run_.is_finite()) lost = end;  // found before the state is evaluated or saved

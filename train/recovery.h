@@ -15,7 +15,10 @@ enum class OnNonFinite {
   skip,  ///< a batch with a gradient that is not finite changes no state
   /// Goes back to the last checkpoint with finite weights, or to the beginning, and continues without the
   /// batch whose loss or update is not finite. Each process keeps a copy of its state for that.
-  rollback
+  rollback,
+  /// One of several models whose loss is not finite is no longer updated; the others go on. No gradient is
+  /// held back to look at it.
+  mask
 };
 
 /// A point that a run can go back to.

@@ -30,6 +30,12 @@ std::string to_json(const TrainProgress& p, const RunNotes& notes) {
  "best_accuracy": {}, "epochs_since_best": {}, "rollbacks": {})",
       p.batch, fmt::join(p.losses.batches, ", "), fmt::join(p.losses.sum, ", "), p.losses.not_finite,
       p.best_accuracy, p.epochs_since_best, p.rollbacks);
+  std::vector<std::string> stopped, accuracies;
+  for (const auto& [model, batch] : p.stopped) stopped.push_back(fmt::format("[{}, {}]", model, batch));
+  for (const auto& a : p.accuracies)
+    accuracies.push_back(fmt::format(R"({{"sum": {}, "best": {}, "epochs": {}}})", a.sum, a.best, a.epochs));
+  if (!stopped.empty()) text += fmt::format(",\n \"stopped\": [{}]", fmt::join(stopped, ", "));
+  if (!accuracies.empty()) text += fmt::format(",\n \"accuracies\": [{}]", fmt::join(accuracies, ", "));
   for (const auto& [key, value] : notes) text += fmt::format(",\n \"{}\": {}", key, value);
   return text + "}\n";
 }
@@ -48,6 +54,16 @@ TrainProgress progress_from_json(const std::string& text) {
   p.best_accuracy = j["best_accuracy"].number(p.best_accuracy, -1, 1);
   p.epochs_since_best = j["epochs_since_best"].integer<std::int64_t>(0, 0);
   p.rollbacks = j["rollbacks"].integer<std::int64_t>(0, 0);
+  for (const JsonInput& pair : j["stopped"].items()) {
+    const std::vector<JsonInput> entry = pair.items();
+    if (entry.size() != 2) throw Error("an entry of 'stopped' must be a model and a batch");
+    p.stopped.emplace_back(entry[0].integer(0, 0), entry[1].integer<std::int64_t>(0, 0));
+  }
+  for (const JsonInput& entry : j["accuracies"].items()) {
+    entry.require_keys({"sum", "best", "epochs"});
+    p.accuracies.push_back({entry["sum"].required().number(0, 0, kAnyLoss), entry["best"].required().number(0, 0, 1),
+                            entry["epochs"].required().integer<std::int64_t>(0, 0)});
+  }
   return p;
 }
 

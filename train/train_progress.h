@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace tandem {
@@ -9,7 +10,8 @@ struct LossSums {
   std::vector<double> batches, sum;
   std::int64_t not_finite = 0;  ///< number of these losses, of all models over the run; no sum includes them
 
-  void add(const std::vector<double>& loss, double part);
+  /// Models of which `counts` is false are left out; empty: none.
+  void add(const std::vector<double>& loss, double part, const std::vector<char>& counts = {});
   /// Begins another epoch.
   void clear();
   /// Returns NaN for a model without losses.
@@ -23,6 +25,21 @@ struct TrainProgress {
   double best_accuracy = -1;
   std::int64_t epochs_since_best = 0;
   std::int64_t rollbacks = 0;  ///< so far in the run (OnNonFinite::rollback)
+  /// The models that no longer train, because they diverged or were pruned: after how many batches.
+  /// Ascending.
+  std::vector<std::pair<int, std::int64_t>> stopped{};
+  /// Per model, of the epochs that it trained: the sum of its accuracies, the best, and how many. Empty until
+  /// the first.
+  struct Accuracies {
+    double sum = 0, best = 0;
+    std::int64_t epochs = 0;
+  };
+  std::vector<Accuracies> accuracies{};
 };
+
+/// The median rule (Golovin et al., 2017, "Google Vizier"): returns the models of `candidates` whose best
+/// accuracy is below the median of the other models' mean accuracies. Never all of them.
+std::vector<int> below_median(const std::vector<TrainProgress::Accuracies>& models,
+                              const std::vector<int>& candidates);
 
 }  // namespace tandem

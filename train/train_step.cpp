@@ -11,6 +11,7 @@
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/ops/varied.h>
 #include <tandem/plan/build.h>
 #include <tandem/train/model_inputs.h>
 #include <tandem/train/state_link.h>
@@ -74,6 +75,29 @@ TrainStepOptions with(TrainStepOptions options, Optimizer optimizer,
   return options;
 }
 
+std::vector<nn::ModuleBase*> modules_of(const ModelArray& models) {
+  std::vector<nn::ModuleBase*> modules;
+  for (const ArrayModel& model : models) modules.push_back(model.module);
+  return modules;
+}
+
+TrainStepOptions with(TrainStepOptions options, const ModelArray& models) {
+  const auto modules = modules_of(models);
+  options = with(std::move(options), models.empty() ? SgdOptions() : models[0].options.optimizer, modules);
+  options.strategy.each.clear();
+  options.seeds.clear();
+  for (const ArrayModel& model : models) {
+    options.strategy.each.push_back(model.options);
+    options.seeds.push_back(model.seed);
+  }
+  return options;
+}
+
+TrainStep::Loss loss_of(const ModelArray& models, std::size_t m, const TrainStep::ModelLoss& loss) {
+  if (!loss || m >= models.size()) return {};
+  return [module = models[m].module, loss](const Tensors& batch) { return loss(*module, batch); };
+}
+
 }  // namespace
 
 // Gives the batches of a run to the Program, and keeps the results.
@@ -134,12 +158,12 @@ class TrainStep::Feed final : public Host {
 };
 
 TrainStep::TrainStep(Loss loss, StateDict state, TrainStepOptions options)
-    : loss_(std::move(loss)),
+    : losses_{std::move(loss)},
       options_(std::move(options)),
       link_(std::make_shared<StateLink>()),
       state_(std::move(state)) {
   check(options_.strategy);
-  if (!loss_) throw Error("a TrainStep needs a loss: a function of the batch");
+  if (!losses_[0]) throw Error("a TrainStep needs a loss: a function of the batch");
   std::vector<std::uint64_t>& seeds = options_.seeds;
   if (seeds.empty())
     for (int m = 0; m < options_.strategy.models; ++m) seeds.push_back(static_cast<std::uint64_t>(m));
@@ -153,6 +177,16 @@ TrainStep::TrainStep(Loss loss, StateDict state, TrainStepOptions options)
 TrainStep::TrainStep(const std::vector<nn::ModuleBase*>& models, Optimizer optimizer, Loss loss,
                      TrainStepOptions options)
     : TrainStep(std::move(loss), StateDict(), with(std::move(options), optimizer, models)) {
+  link_models(models);
+}
+
+TrainStep::TrainStep(const ModelArray& models, const ModelLoss& loss, TrainStepOptions options)
+    : TrainStep(loss_of(models, 0, loss), StateDict(), with(std::move(options), models)) {
+  for (std::size_t m = 1; m < models.size(); ++m) losses_.push_back(loss_of(models, m, loss));
+  link_models(modules_of(models));
+}
+
+void TrainStep::link_models(const std::vector<nn::ModuleBase*>& models) {
   std::map<std::string, Tensors> parameters;
   for (nn::ModuleBase* model : models)
     for (const auto& [path, p] : model->named_parameters()) parameters[path].push_back(p->tensor);
@@ -257,8 +291,14 @@ Tensor TrainStep::result(const std::string& name, std::size_t batch) const {
   throw Error(fmt::format("there is no result '{}'; the loss delivers: {}", name, fmt::join(names, ", ")));
 }
 
-// Traces for one micro-batch of one replica.
 Graph TrainStep::trace(const Tensors& batch) {
+  std::vector<Graph> models;
+  for (const Loss& loss : losses_) models.push_back(trace(batch, loss, models.empty()));
+  return unify(models);
+}
+
+// Traces for one micro-batch of one replica.
+Graph TrainStep::trace(const Tensors& batch, const Loss& of_model, bool links_others) {
   const Strategy& s = options_.strategy;
   Graph graph;
   Trace trace(graph);
@@ -275,10 +315,10 @@ Graph TrainStep::trace(const Tensors& batch) {
     if (type.rank() > 0) type.shape[0] /= parts;
     inputs.push_back(trace.input(input_name(i), type));
   }
-  const Tensor loss = loss_(inputs);
+  const Tensor loss = of_model(inputs);
   if (!loss) throw Error("the loss returned a Tensor without a value");
   trace.result(kLossResult, loss);
-  if (!own_.empty()) link_others(graph, trace.states());
+  if (!own_.empty() && links_others) link_others(graph, trace.states());
   return graph;
 }
 

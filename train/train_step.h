@@ -14,6 +14,7 @@
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/strategy.h>
 #include <tandem/train/batch_loss.h>
+#include <tandem/train/model_array.h>
 
 namespace tandem {
 
@@ -53,6 +54,10 @@ class TrainStep {
   /// Trains several models of one structure side by side. The loss uses the first, and stands for all.
   TrainStep(const std::vector<nn::ModuleBase*>& models, Optimizer optimizer, Loss loss,
             TrainStepOptions options = {});
+  /// The same for models that differ in what ArrayModel says: optimizer, clipping, seed, dropout. `loss` is
+  /// called with each. The models' objectives, data and rates are not used: give rates to `run`.
+  using ModelLoss = std::function<Tensor(nn::Module& model, const Tensors& batch)>;
+  TrainStep(const ModelArray& models, const ModelLoss& loss, TrainStepOptions options = {});
   /// Training starts from `state`, as Module::state returns it (with a leading model axis if the strategy has
   /// several models), and no module has the new weights: `state` returns them. Entries that the loss does not
   /// use are carried along.
@@ -105,11 +110,13 @@ class TrainStep {
   StateDict without_linked(StateDict state) const;
   StateDict state_of(const engine::Graph& first);
   const Known& keep(const std::string& types, Known known);
+  void link_models(const std::vector<nn::ModuleBase*>& models);
   engine::Graph trace(const Tensors& batch);
+  engine::Graph trace(const Tensors& batch, const Loss& loss, bool links_others);
   void link_others(engine::Graph& graph, const StateDict& used);
   void require_same_uses(const StateUses& uses) const;
   void require_state() const;
-  Loss loss_;
+  std::vector<Loss> losses_;  // one that stands for all models, or one per model
   TrainStepOptions options_;
   std::shared_ptr<StateLink> link_;  // to the models, if there are any
   std::set<std::string> own_;        // the paths of the models' states

@@ -4,14 +4,17 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <tandem/autograd/training_graph.h>
 #include <tandem/autograd/vmap.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/core/runtime/state_memory.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/ops/varied.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/network_layers.h>
 #include <tandem/train/all_reduce_tuning.h>
@@ -25,6 +28,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kDecisions = 1;  // a channel of the spare Comm
 
 // The largest number if the product overflows: such a run ends for another reason.
@@ -53,39 +57,119 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
+std::string name_among(std::size_t models, std::size_t m) {
+  return models > 1 ? fmt::format(" of model {}", m) : "";
+}
+
+// A NaN's sign has no meaning.
+std::string text_of(double loss) { return std::isnan(loss) ? "nan" : fmt::format("{}", loss); }
+
+// One model, which stands for all that the strategy has.
+ModelArray of_one(nn::Module& model, const TrainerOptions& o) {
+  return {{.module = &model, .objective = o.objective}};
+}
+
+// The options with what the models have of their own.
+TrainerOptions with(TrainerOptions o, const ModelArray& models) {
+  if (models.empty() || std::ranges::any_of(models, [](const ArrayModel& m) { return !m.module; }))
+    throw Error("Trainer: a ModelArray needs at least one model, and a module for each");
+  for (std::size_t a = 0; a < models.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b)
+      if (models[a].module == models[b].module)
+        throw Error(
+            "Trainer: one module is given twice: models that train side by side must be different objects");
+  Strategy& s = o.strategy;
+  s.models = static_cast<int>(models.size());
+  s.optimizer = models[0].options.optimizer;
+  s.each.clear();
+  o.lr.clear();
+  o.seeds.clear();
+  for (const ArrayModel& model : models) {
+    s.each.push_back(model.options);
+    o.lr.push_back(model.lr);
+    o.seeds.push_back(model.seed);
+  }
+  return o;
+}
+
 }  // namespace
 
 Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
-    : model_(model),
+    : Trainer{of_one(model, options), std::move(train), std::move(options), Settled{}} {}  // in this order
+
+Trainer::Trainer(ModelArray models, DatasetPtr train, TrainerOptions options)
+    : Trainer(models, std::move(train), with(std::move(options), models), Settled{}) {}
+
+Trainer::Trainer(ModelArray models, DatasetPtr train, TrainerOptions options, Settled)
+    : models_(std::move(models)),
       train_(std::move(train)),
       options_(std::move(options)),
       recovery_(options_.on_non_finite, options_.max_rollbacks, *this),
       link_(std::make_shared<StateLink>()) {
   check(options_, train_.get());
+  for (ArrayModel& model : models_) {
+    if (model.data && (model.data->type() != train_->type() || model.data->size() != train_->size() ||
+                       model.data->labels_per_sample() != train_->labels_per_sample()))
+      throw Error(
+          "Trainer: a model's own data differ from the Trainer's in type, size, or labels per sample");
+    own_data_ = own_data_ || model.data;
+  }
+  for (ArrayModel& model : models_)
+    if (!model.data) model.data = train_;
   Strategy& s = options_.strategy;
+  active_ = std::make_unique<ActiveModels>(s.models);
   if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
+  if (options_.on_non_finite == OnNonFinite::mask || options_.prunes) s.masks_models = s.models > 1;
   if (s.cuts.empty() && s.stages > 1)  // also for evaluation
-    s.cuts = balanced_cuts(trace_forward(model_, *train_, options_.objective,
-                                         options_.batch_size / s.replicas / s.microbatches, true),
-                           s);
+    s.cuts = balanced_cuts(forward(options_.batch_size / s.replicas / s.microbatches, true), s);
+  prepare();
+  for (std::size_t m = 0; m < options_.lr.size(); ++m) {
+    const ArrayModel& model = models_[models_.size() > 1 ? m : 0];
+    lr_schedules_.push_back(model.lr_schedule      ? model.lr_schedule(length_)
+                            : options_.lr_schedule ? options_.lr_schedule(length_, options_.lr[m])
+                                                   : constant_lr());
+    if (!lr_schedules_.back()) throw Error("Trainer: options.lr_schedule gives an empty function");
+  }
+  if (std::ssize(models_) != s.models) return;  // `load` sets the state
+  std::vector<StateDict> states;
+  for (const ArrayModel& model : models_) states.push_back(model.module->state());
+  session_->load(stack_states(states));
+  link_models();
+}
+
+// If ranks are processes, other ranks hold part of the state.
+void Trainer::link_models() {
+  link_ = std::make_shared<StateLink>();
+  if (std::ssize(models_) != options_.strategy.models || options_.spare) return;
+  std::map<std::string, Tensors> parameters;
+  for (const ArrayModel& model : active_->in_session(models_))
+    for (const auto& [path, p] : model.module->named_parameters()) parameters[path].push_back(p->tensor);
+  for (const auto& [path, tensors] : parameters) link_->add(tensors);
+  link_->connect(session_.get());
+}
+
+// Makes the Session, with its Programs and what feeds them, for the models that it holds.
+void Trainer::prepare() {
+  strategy_ = active_->in_session(options_.strategy);
+  const Strategy& s = strategy_;
   Program first = program(options_.batch_size, true);
   feed_ = std::make_unique<TrainFeed>(
-      train_, loader_options(options_, options_.batch_size, first.max_lag), s.microbatches, options_.seeds,
-      [this](std::size_t m, std::int64_t batch) { return rate(m, batch); },
+      data(), loader_options(options_, options_.batch_size, first.max_lag), s.microbatches,
+      active_->in_session(options_.seeds),
+      [this](std::size_t m, std::int64_t batch) {
+        return rate(static_cast<std::size_t>(active_->in_session()[m]), batch);
+      },
       [this](std::int64_t batch, const std::vector<double>& loss) { arrived(batch, loss); },
       [this](std::int64_t batch) {
         if (!options_.strategy.gradients.loss_scale)  // overflows are normal with a loss scale
           recovery_.update_skipped(batch);
       },
       [this](const HostResult& result) { measured(result); });
-  length_.per_epoch = feed_->loader().batches_per_epoch();
+  length_.per_epoch = feed_->batches_per_epoch();
   length_.total = options_.epochs > 0 ? batches_of(options_.epochs, length_.per_epoch) : options_.batches;
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
-  for (const double lr : options_.lr) {
-    lr_schedules_.push_back(options_.lr_schedule ? options_.lr_schedule(length_, lr) : constant_lr());
-    if (!lr_schedules_.back()) throw Error("Trainer: options.lr_schedule gives an empty function");
-  }
-  if (options_.comms.empty()) options_.comms = thread_comms(s.ranks());
+  feed_->set_active([this] { return active_->active(); });
+  if (options_.comms.empty()) options_.comms = thread_comms(s.ranks());  // a Session takes them
   session_ =
       std::make_unique<Session>(std::move(first), std::move(options_.comms), *feed_,
                                 SessionOptions{.spans = options_.spans, .memory_budget = s.memory_budget});
@@ -93,32 +177,43 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);
   add_tuning();
-  if (s.models > 1) return;
-  session_->load(model_.state());
-  if (options_.spare) return;  // other ranks hold part of the state
-  for (const auto& [path, p] : model_.named_parameters()) link_->add({p->tensor});
-  link_->connect(session_.get());
+}
+
+// Each model's own, or what all have in common.
+std::vector<DatasetPtr> Trainer::data() const {
+  if (!own_data_) return {train_};
+  std::vector<DatasetPtr> all;
+  for (const ArrayModel& model : active_->in_session(models_)) all.push_back(model.data);
+  return all;
+}
+
+// For `samples` samples of each model.
+Graph Trainer::forward(std::int64_t samples, bool training) const {
+  std::vector<Graph> graphs;
+  for (const ArrayModel& model : models_.size() > 1 ? active_->in_session(models_) : models_)
+    graphs.push_back(trace_forward(*model.module, training ? *model.data : *options_.test, model.objective,
+                                   samples, training, training && own_data_));
+  return unify(graphs);
 }
 
 Trainer::~Trainer() { link_->disconnect(); }
 
 // The Program for a global batch of `batch_size` samples.
 Program Trainer::program(std::int64_t batch_size, bool training) {
-  const Strategy& s = options_.strategy;
-  const Dataset& data = training ? *train_ : *options_.test;
+  Strategy s = strategy_;
+  if (batch_size != options_.batch_size) s.known_memory_plans.clear();  // they are for whole batches
   const std::int64_t samples = batch_size / s.replicas / (training ? s.microbatches : 1);
-  return build(trace_forward(model_, data, options_.objective, samples, training),
-               training ? s : for_evaluation(s));
+  return build(forward(samples, training), training ? s : for_evaluation(s));
 }
 
 void Trainer::add_tuning() {
-  const Strategy& s = options_.strategy;
+  const Strategy& s = strategy_;
   AllReduceOptions& o = options_.all_reduces;
   if (o.policy == "auto") o.policy = length_.total >= kAutoBatches ? "libra" : "";
   if (o.policy.empty() || s.replicas == 1) return;
   if (options_.spans > 0) o.drift.reset();  // the user gets what is measured
   const std::int64_t samples = options_.batch_size / s.replicas;
-  const Graph forward = trace_forward(model_, *train_, options_.objective, samples / s.microbatches, true);
+  const Graph forward = this->forward(samples / s.microbatches, true);
   Comm* const processes = options_.spare.get();
   tuning_ = std::make_unique<AllReduceTuning>(
       *session_, *feed_,
@@ -137,16 +232,24 @@ std::string Trainer::why_saved_all_reduces_are_unfit() const { return tuning_ ? 
 
 ProgramHandle Trainer::training_program() const { return tuning_ ? tuning_->program() : ProgramHandle(); }
 
-// Evaluates batches of the size of training's micro-batches, which fit the memory.
+// Evaluates batches of the size of training's micro-batches, or smaller ones if these exceed the memory
+// budget.
 void Trainer::add_evaluation() {
-  const std::int64_t samples = options_.batch_size / options_.strategy.microbatches;
-  Program evaluation = program(samples, false);
-  test_ = std::make_unique<TestFeed>(options_.test, loader_options(options_, samples, evaluation.max_lag),
-                                     options_.seeds);
-  evaluates_ = session_->add(std::move(evaluation), *test_);
+  std::int64_t samples = options_.batch_size / options_.strategy.microbatches;
+  std::optional<Program> evaluation;
+  while (!evaluation) try {
+      evaluation = program(samples, false);
+    } catch (const Error&) {
+      const std::int64_t half = samples / 2 / strategy_.replicas * strategy_.replicas;
+      if (strategy_.memory_budget == 0 || half == 0) throw;
+      samples = half;
+    }
+  test_ = std::make_unique<TestFeed>(options_.test, loader_options(options_, samples, evaluation->max_lag),
+                                     active_->in_session(options_.seeds));
+  evaluates_ = session_->add(std::move(*evaluation), *test_);
 }
 
-std::int64_t Trainer::samples_of(std::int64_t batch) const { return feed_->loader().rows(batch); }
+std::int64_t Trainer::samples_of(std::int64_t batch) const { return feed_->rows(batch); }
 
 double Trainer::rate(std::size_t model, std::int64_t batch) const {
   const double rate = options_.lr[model] * lr_schedules_[model](batch);
@@ -156,23 +259,25 @@ double Trainer::rate(std::size_t model, std::int64_t batch) const {
 
 void Trainer::load(const StateDict& state, TrainProgress progress) {
   if (progress.batch < 0) throw Error("Trainer: a run cannot continue before its first batch");
-  session_->load(state);
-  link_->set(state);
+  session_->load(in_session(state));
+  link_->set(in_session(state));
   link_->connect(session_.get());
   progress_ = std::move(progress);
+  for (const auto& [model, batch] : progress_.stopped) active_->stop(model);
+  leave_out_stopped();
   evaluated_ = -1;
 }
 
 void Trainer::load(const Checkpoint& checkpoint) {
   const int models = options_.strategy.models;
   TrainProgress progress = read_progress(checkpoint, models);
-  const auto state = read_state(model_, checkpoint, models);
+  const auto state = read_state(*models_[0].module, checkpoint, models);
   if (progress.batch > length_.total)
     throw Error(fmt::format(
         "the checkpoint '{}': {} are trained already, and the run ends after {}; raise epochs or batches",
         checkpoint.path, counted(progress.batch, "batch"), length_.total));
   try {
-    check_state(session_->program(), state, /*exactly=*/true);
+    check_state(session_->program(), in_session(state), /*exactly=*/true);
   } catch (const Error& e) {
     throw Error(fmt::format(
         "the checkpoint '{}' does not fit this Trainer: {}; give the options that it was saved with, or begin "
@@ -192,13 +297,16 @@ EpochResult Trainer::fit() try {
     if (first || at_epoch_end()) begin_epoch();
     go_on(next_drain());
     if (recovery_.act(progress_.batch)) continue;  // went back
+    bool saves = false;
     if (at_epoch_end()) {
-      end_epoch();
+      saves = end_epoch() && options_.checkpoint_every > 0;  // a pruned model as it is now
       ends = agree_to_end();
     }
-    if (!checkpoint_is_due(ends)) continue;
-    save();
-    recovery_.keep();
+    if (saves || checkpoint_is_due(ends)) {
+      save();
+      recovery_.keep();
+    }
+    if (at_epoch_end() && !ends && progress_.batch < length_.total) leave_out_stopped();
   }
   if (options_.test) evaluate();
   give_weights_to_model();
@@ -280,33 +388,137 @@ void Trainer::run_section(std::int64_t end) {
   progress_.batch = end;
 }
 
-void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
-  if (options_.on_non_finite != OnNonFinite::stop &&
-      !std::ranges::all_of(loss, [](double l) { return std::isfinite(l); }))
-    recovery_.loss_not_finite(batch);
+void Trainer::arrived(std::int64_t batch, const std::vector<double>& of_session) {
+  const std::vector<double> loss = active_->of_all(of_session, kNone);
+  if (options_.on_non_finite == OnNonFinite::mask) stop_diverged(batch, loss);
+  const bool goes_on = options_.on_non_finite != OnNonFinite::stop;
+  const std::vector<int> training = active_->training();
+  const auto is_finite = [&](int m) { return std::isfinite(loss[static_cast<std::size_t>(m)]); };
+  if (goes_on && !std::ranges::all_of(training, is_finite)) recovery_.loss_not_finite(batch);
   if (recovery_.ignores_results()) return;
   const std::int64_t samples = samples_of(batch);
   BatchResult b{batch, batch / length_.per_epoch, samples, loss, {}, timer_.result(samples)};
+  std::vector<char> counts(loss.size(), 0);
+  for (const int m : training) counts[static_cast<std::size_t>(m)] = 1;
   for (std::size_t m = 0; m < loss.size(); ++m) {
     b.lr.push_back(rate(m, batch));
-    if (std::isfinite(loss[m]) || options_.on_non_finite != OnNonFinite::stop) continue;
-    const std::string which = loss.size() > 1 ? fmt::format(" of model {}", m) : "";
-    const std::string what =
-        std::isnan(loss[m]) ? "nan" : fmt::format("{}", loss[m]);  // a NaN's sign has no meaning
-    throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
+    if (!counts[m] || std::isfinite(loss[m]) || goes_on) continue;
+    throw NonFinite(
+        fmt::format("the loss{} is {} at step {}", name_among(loss.size(), m), text_of(loss[m]), batch),
+        batch);
   }
-  progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size));
+  progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size),
+                       counts);
   if (options_.strategy.measure_prediction.empty()) return tell(&Callbacks::batch, b);
   const std::lock_guard lock(measuring_);
   unmeasured_.push_back(std::move(b));
   tell_measured_batches();
 }
 
+// Masks the models whose losses are not finite; the last one ends the run.
+void Trainer::stop_diverged(std::int64_t batch, const std::vector<double>& loss) {
+  for (const int m : active_->training()) {
+    const double l = loss[static_cast<std::size_t>(m)];
+    if (std::isfinite(l)) continue;
+    if (active_->training().size() == 1)
+      throw NonFinite(
+          fmt::format("the loss{} is {} at step {}{}", name_among(loss.size(), static_cast<std::size_t>(m)),
+                      text_of(l), batch, loss.size() > 1 ? ", and no other model trains" : ""),
+          batch);
+    stop({m, batch, true});
+  }
+}
+
+void Trainer::stop(const StoppedModel& model) {
+  if (!active_->stop(model.model)) return;
+  progress_.stopped.emplace_back(model.model, model.batch);
+  std::ranges::sort(progress_.stopped);
+  tell(&Callbacks::stopped, model);
+}
+
+// Stops the models whose state in a copy of it has become infinite or NaN before their losses did.
+void Trainer::stop_not_finite(const StateDict& state) {
+  const std::vector<StateDict> models = unstack_states(state, options_.strategy.models);
+  for (const int m : active_->training())
+    if (!std::ranges::all_of(models[static_cast<std::size_t>(m)],
+                             [](const auto& entry) { return all_finite(entry.second); })) {
+      if (active_->training().size() == 1)
+        throw NonFinite(fmt::format("the weights are not finite after {}", counted(progress_.batch, "batch")),
+                        progress_.batch);
+      stop({m, progress_.batch, true});
+    }
+}
+
+// After an epoch; the main rank knows the accuracies. Returns whether it stopped a model.
+bool Trainer::prune() {
+  if (!is_main()) return false;
+  const std::vector<int> models = below_median(progress_.accuracies, active_->training());
+  for (const int m : models) stop({m, progress_.batch, false});
+  return !models.empty();
+}
+
+// All ranks mask the models that the main one has stopped.
+void Trainer::agree_on_stopped() {
+  if (!options_.spare || !options_.strategy.masks_models) return;
+  for (int m = 0; m < options_.strategy.models; ++m) {
+    const bool trains = std::ranges::binary_search(active_->training(), m);
+    if (share(trains ? 1 : 0, main_rank()) == 0) active_->stop(m);
+  }
+}
+
+// Makes a smaller Session without the models that have stopped. On several ranks they stay in it, masked.
+void Trainer::leave_out_stopped() {
+  if (options_.strategy.ranks() > 1) return;
+  const std::vector<int> before = active_->in_session();
+  if (!active_->leave_out()) return;
+  link_->send();
+  std::vector<StateDict> models = unstack_states(session_->state(), std::ssize(before)), kept;
+  link_->disconnect();
+  for (std::size_t i = 0; i < before.size(); ++i)
+    if (std::ranges::binary_search(active_->in_session(), before[i]))
+      kept.push_back(std::move(models[i]));
+    else
+      left_out_[before[i]] = std::move(models[i]);
+  const std::lock_guard lock(renewing_);
+  tuning_.reset();
+  session_.reset();
+  test_.reset();
+  feed_.reset();
+  trains_last_ = evaluates_ = {};
+  prepare();
+  session_->load(stack_states(kept));
+  link_models();
+  feed_->start(progress_.batch, length_.total);
+}
+
+void Trainer::with_session(const std::function<void(Session&)>& use) {
+  const std::lock_guard lock(renewing_);
+  use(*session_);
+}
+
+// The states of the models in the session, with those of the models that are left out.
+StateDict Trainer::of_all_models(StateDict in_session) const {
+  if (left_out_.empty()) return in_session;
+  std::vector<StateDict> some = unstack_states(in_session, active_->count()), all;
+  auto next = some.begin();
+  for (int m = 0; m < options_.strategy.models; ++m)
+    all.push_back(left_out_.contains(m) ? left_out_.at(m) : std::move(*next++));
+  return stack_states(all);
+}
+
+// The part of the models in the session; the rest is kept for checkpoints.
+StateDict Trainer::in_session(const StateDict& of_all) {
+  if (left_out_.empty()) return of_all;
+  const std::vector<StateDict> all = unstack_states(of_all, options_.strategy.models);
+  for (auto& [m, state] : left_out_) state = all[static_cast<std::size_t>(m)];
+  return stack_states(active_->in_session(all));
+}
+
 void Trainer::measured(const HostResult& result) {
   if (recovery_.ignores_results()) return;
   const Strategy& s = options_.strategy;
   const std::lock_guard lock(measuring_);
-  measured_[result.batch] = prediction_errors(result, s.measure_prediction, s.models);
+  measured_[result.batch] = prediction_errors(result, s.measure_prediction, active_->count());
   tell_measured_batches();
 }
 
@@ -328,10 +540,10 @@ std::vector<double> Trainer::evaluate() {
   if (link_->send()) evaluated_ = -1;  // the weights were assigned since
   if (evaluated_ == progress_.batch) return accuracy_;
   tell(&Callbacks::begin_evaluation);
-  test_->start();
+  test_->start(active_->active());
   link_->send();  // what the callback assigned
   session_->run(0, test_->batches(), evaluates_);
-  accuracy_ = is_main() ? test_->accuracy() : std::vector<double>();
+  accuracy_ = is_main() ? active_->of_all(test_->accuracy(), kNone) : std::vector<double>();
   evaluated_ = progress_.batch;
   return accuracy_;
 }
@@ -343,16 +555,36 @@ void Trainer::begin_epoch() {
   tell(&Callbacks::begin_epoch, progress_.batch / length_.per_epoch);
 }
 
-void Trainer::end_epoch() {
+// Returns whether models were pruned.
+bool Trainer::end_epoch() {
   if (options_.test) evaluate();
-  if (!is_main()) return;
-  if (!accuracy_.empty() && mean(accuracy_) > progress_.best_accuracy) {
-    progress_.best_accuracy = mean(accuracy_);
-    progress_.epochs_since_best = 0;
-  } else {
-    ++progress_.epochs_since_best;
+  if (is_main()) {
+    if (!accuracy_.empty() && mean_accuracy() > progress_.best_accuracy) {
+      progress_.best_accuracy = mean_accuracy();
+      progress_.epochs_since_best = 0;
+    } else {
+      ++progress_.epochs_since_best;
+    }
+    progress_.accuracies.resize(accuracy_.size());
+    for (std::size_t m = 0; m < accuracy_.size(); ++m)
+      if (std::isfinite(accuracy_[m])) {
+        TrainProgress::Accuracies& a = progress_.accuracies[m];
+        a.best = std::max(a.best, accuracy_[m]);
+        a.sum += accuracy_[m];
+        ++a.epochs;
+      }
+    tell(&Callbacks::end_epoch, result(timer_.epoch()));
   }
-  tell(&Callbacks::end_epoch, result(timer_.epoch()));
+  const bool pruned = options_.prunes && share(prune() ? 1 : 0, main_rank()) != 0;
+  agree_on_stopped();
+  return pruned;
+}
+
+// Of the models that have one.
+double Trainer::mean_accuracy() const {
+  std::vector<double> values = accuracy_;
+  std::erase_if(values, [](double a) { return std::isnan(a); });
+  return values.empty() ? 0 : mean(values);
 }
 
 bool Trainer::checkpoint_is_due(bool ends) const {
@@ -365,13 +597,15 @@ bool Trainer::checkpoint_is_due(bool ends) const {
 void Trainer::save() {
   tell(&Callbacks::before_checkpoint);
   link_->send();  // what callbacks assigned
-  if (options_.on_non_finite != OnNonFinite::rollback && !is_finite()) {
+  const bool looks_at_each = options_.on_non_finite == OnNonFinite::mask && options_.strategy.models > 1;
+  if (!looks_at_each && options_.on_non_finite != OnNonFinite::rollback && !is_finite()) {
     const std::string what =
         fmt::format("the weights are not finite after {}", counted(progress_.batch, "batch"));
     if (!is_main()) throw Aborted(what);
     throw NonFinite(what, progress_.batch);
   }
-  copy_ = session_->state(main_rank(), std::move(copy_));
+  copy_ = of_all_models(session_->state(main_rank(), left_out_.empty() ? std::move(copy_) : StateDict()));
+  if (looks_at_each && is_main()) stop_not_finite(copy_);
   CheckpointResult checkpoint{progress_, copy_, {}};
   if (options_.score_checkpoints && options_.test) checkpoint.accuracy = evaluate();
   tell(&Callbacks::checkpoint, checkpoint);
@@ -382,7 +616,7 @@ void Trainer::give_weights_to_model() {
   auto state = session_->state(main_rank());
   if (!is_main() || options_.strategy.models > 1) return;
   std::erase_if(state, [](const auto& s) { return s.first.starts_with(kOptimizerPath); });
-  model_.load(state);
+  models_[0].module->load(state);
 }
 
 // The main rank decides.
@@ -418,11 +652,12 @@ std::string Trainer::explain(std::int64_t batch) {
 std::string Trainer::where_non_finite(std::int64_t batch, const StateDict& state) try {
   if (!is_main()) return "";
   TrainFeed host(
-      train_, {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1, options_.seeds,
-      [](std::size_t, std::int64_t) { return 0.0; }, [](std::int64_t, const std::vector<double>&) {});
-  Graph graph = trace_forward(model_, *train_, options_.objective, samples_of(batch), true);
-  if (options_.strategy.models > 1) graph = tandem::vmap(graph, options_.strategy.models);
-  const Graph step = training_graph(graph, {.models = options_.strategy.models}).graph;
+      data(), {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1,
+      active_->in_session(options_.seeds), [](std::size_t, std::int64_t) { return 0.0; },
+      [](std::int64_t, const std::vector<double>&) {});
+  Graph graph = forward(samples_of(batch), true);
+  if (strategy_.models > 1) graph = tandem::vmap(graph, strategy_.models);
+  const Graph step = training_graph(graph, {.models = strategy_.models}).graph;
   const std::string value = first_non_finite(step, state, host, batch, *options_.strategy.kernels);
   return value.empty() ? "" : "the first value that is not finite is " + value;
 } catch (const std::exception& e) {

@@ -11,10 +11,12 @@
 #include <tandem/core/runtime/session.h>
 #include <tandem/datasets/dataset.h>
 #include <tandem/nn/module.h>
+#include <tandem/train/active_models.h>
 #include <tandem/train/batch_timer.h>
 #include <tandem/train/callbacks.h>
 #include <tandem/train/checkpoint.h>
 #include <tandem/train/lr_schedule.h>
+#include <tandem/train/model_array.h>
 #include <tandem/train/recovery.h>
 #include <tandem/train/trainer_options.h>
 
@@ -40,6 +42,10 @@ class Trainer final : private Recoverable {
   /// object. Throws Error if options are out of range or do not fit together, and what build and Session
   /// throw.
   Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options = {});
+  /// Trains the models side by side, from their states. What an ArrayModel says takes the place of what the
+  /// options say of optimizer, clipping, objective, rates and seeds. Throws Error naming the first module in
+  /// which the structures of two models differ.
+  Trainer(ModelArray models, DatasetPtr train, TrainerOptions options = {});
   ~Trainer() override;
 
   /// What the callbacks use must outlive `fit`.
@@ -67,7 +73,10 @@ class Trainer final : private Recoverable {
 
   const TrainProgress& progress() const { return progress_; }
   const RunLength& length() const { return length_; }
+  /// The Session is another after models were left out: use this between batches, or `with_session`.
   engine::Session& session() { return *session_; }
+  /// Calls `use` on any thread, and keeps the Session as it is meanwhile.
+  void with_session(const std::function<void(engine::Session&)>& use);
   /// The Session's Program that trains whole batches. It changes while all-reduces are planned.
   engine::ProgramHandle training_program() const;
   /// False until the all-reduces are planned, if TrainerOptions::all_reduces asks for it.
@@ -87,6 +96,12 @@ class Trainer final : private Recoverable {
 
  private:
   std::int64_t samples_of(std::int64_t batch) const;
+  struct Settled {};  // options that say what an array's models have of their own
+  Trainer(ModelArray models, DatasetPtr train, TrainerOptions options, Settled);
+  void prepare();
+  void link_models();
+  std::vector<DatasetPtr> data() const;
+  engine::Graph forward(std::int64_t samples, bool training) const;
   engine::Program program(std::int64_t batch_size, bool training);
   void add_evaluation();
   double rate(std::size_t model, std::int64_t batch) const;
@@ -100,12 +115,21 @@ class Trainer final : private Recoverable {
   void measured(const engine::HostResult& result);
   void tell_measured_batches();
   void begin_epoch();
-  void end_epoch();
+  bool end_epoch();
   bool checkpoint_is_due(bool ends) const;
   void save();
   void give_weights_to_model();
+  void stop_diverged(std::int64_t batch, const std::vector<double>& loss);
+  void stop_not_finite(const StateDict& state);
+  bool prune();
+  void stop(const StoppedModel& model);
+  void agree_on_stopped();
+  void leave_out_stopped();
+  StateDict of_all_models(StateDict in_session) const;
+  StateDict in_session(const StateDict& of_all);
   bool agree_to_end();
   EpochResult result(const BatchTimer::Total& time) const;
+  double mean_accuracy() const;
   std::string where_non_finite(std::int64_t batch, const StateDict& state);
   // Recoverable
   RunPoint point() const override;
@@ -121,7 +145,11 @@ class Trainer final : private Recoverable {
       if (is_main() && c.*what) (c.*what)(args...);
   }
 
-  nn::Module& model_;
+  ModelArray models_;  // one that stands for all, or each
+  bool own_data_ = false;
+  std::unique_ptr<ActiveModels> active_;
+  std::map<int, StateDict> left_out_;  // the last state of models that the session no longer has
+  Strategy strategy_;                  // of the models in the session
   DatasetPtr train_;
   TrainerOptions options_;
   std::vector<Callbacks> callbacks_;
@@ -130,6 +158,7 @@ class Trainer final : private Recoverable {
   std::unique_ptr<TrainFeed> feed_;
   std::unique_ptr<TestFeed> test_;
   std::unique_ptr<engine::Session> session_;
+  std::mutex renewing_;  // held while another Session is made
   Recovery recovery_;
   engine::ProgramHandle trains_last_, evaluates_;  // the first Program trains whole batches without tuning_
   std::unique_ptr<AllReduceTuning> tuning_;        // if all-reduces are planned

@@ -32,6 +32,9 @@ void check(const TrainerOptions& o, const Dataset* train) {
   require(o.checkpoint_every >= 0, "checkpoint_every is negative");
   require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
           "a rollback needs checkpoint_every, which sets where it can go back to");
+  require(o.on_non_finite != OnNonFinite::mask || !o.strategy.gradients.loss_scale,
+          "models cannot be masked under loss scaling, which skips batches itself");
+  require(!o.prunes || o.test, "pruning needs a test set");
   require(o.max_rollbacks >= 0, "max_rollbacks is negative");
   check(o.all_reduces);
   require(

@@ -10,15 +10,11 @@
 #include <tandem/plan/strategy.h>
 #include <tandem/train/all_reduce_options.h>
 #include <tandem/train/lr_schedule.h>
+#include <tandem/train/model_array.h>
 #include <tandem/train/objective.h>
 #include <tandem/train/recovery.h>
 
 namespace tandem {
-
-/// The length of a run, in batches.
-struct RunLength {
-  std::int64_t per_epoch = 0, total = 0;
-};
 
 struct TrainerOptions {
   Strategy strategy{};           ///< optimizer, precision, ranks, stages, threads, …
@@ -37,6 +33,8 @@ struct TrainerOptions {
   std::int64_t checkpoint_every = 0;  ///< batches between calls of `checkpoint`, and one at the end; 0: none
   bool score_checkpoints = false;     ///< evaluate the model for each checkpoint
   OnNonFinite on_non_finite = OnNonFinite::stop;
+  /// Stops models after an epoch: those that `below_median` returns (train_progress.h). It needs `test`.
+  bool prunes = false;
   int max_rollbacks = 3;  ///< per run; one more throws NonFinite
   std::size_t spans = 0;  ///< executions per lane that the Session's timeline holds
   AllReduceOptions all_reduces{};

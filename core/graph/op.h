@@ -29,6 +29,7 @@ struct Alias {
   int output;
   int input;
   Kind kind;
+  bool operator==(const Alias&) const = default;
 };
 
 /// The cost of one execution, computed from shapes alone.

@@ -111,6 +111,8 @@ char symbol(const std::string& category, std::int64_t batch) {
   if (category == "send") return '>';
   if (category == "receive") return '<';
   if (category == "timer") return '-';
+  if (category == "recompute") return '+';
+  if (category == "wait") return '_';
   return category == "copy-out" ? 'o' : 'i';
 }
 

@@ -33,7 +33,7 @@ float* out(const Launch& l, int k, std::int64_t i) { return output<float>(l, k) 
 KernelPtr make_sgd_update_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const auto& op = static_cast<const SgdUpdateOp&>(spec.op);
-  const int states = op.has_momentum() ? 2 : 1;  // the gradient and the rate are the inputs after these
+  const int states = op.has_velocity() ? 2 : 1;  // the gradient and the rate are the inputs after these
   const Guard guard(spec, op.guarded);
   const Coefficient lr(spec, static_cast<std::size_t>(states) + 1);
   const std::int64_t n = spec.inputs[0].elements();

@@ -6,7 +6,7 @@ namespace {
 
 template <class T> KernelPtr make_sgd(const KernelSpec& spec) {
   const auto& op = static_cast<const SgdUpdateOp&>(spec.op);
-  const int states = op.has_momentum() ? 2 : 1;
+  const int states = op.has_velocity() ? 2 : 1;
   return make_kernel([options = op.options, states, n = spec.inputs[0].elements(),
                       guard = Guard(spec, op.guarded),
                       rate = Coefficient(spec, static_cast<std::size_t>(states) + 1)](const Launch& l) {

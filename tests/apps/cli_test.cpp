@@ -185,6 +185,55 @@ TEST_F(Cli, TrainsWithinAMemoryBudget) {
                  {"a memory plan is of one batch", "flushes"});
 }
 
+TEST_F(Cli, RepeatsAMemoryPlan) {
+  const std::string train = kTrain + "--arch resnet20 -b 32 --steps 3 --threads 1 ";
+  const auto succeed = [&](const std::string& flags) {
+    const Ended r = run(train + flags);
+    EXPECT_EQ(0, r.status) << flags << r.err;
+    return r;
+  };
+  succeed("--memory-budget 20MB --copy-link 4GB/s --dump-profile --output " + file("planned"));
+  const Ended again = succeed("--plan " + file("planned/plan.json") + " --output " + file("again"));
+  expect_words(again.out, {"repeats the memory plan"});
+  const auto planned = read("planned/summary.json"), repeated = read("again/summary.json");
+  for (const char* key : {"train_loss", "peak_bytes", "planned_peak_bytes", "live_peak_bytes"})
+    EXPECT_EQ(planned.at(key), repeated.at(key)) << key;
+  EXPECT_LE(repeated.at("peak_bytes"), 20'000'000);
+  expect_refused(kTrain + "--arch resnet20 -b 16 --threads 1 --plan " + file("planned/plan.json"),
+                 {"the memory plan is for another step", "network, batch"});
+  expect_refused(train + "--memory-plan vdnn --plan " + file("planned/plan.json"),
+                 {"stands beside a policy"});
+  nlohmann::json forged = read("planned/plan.json");
+  forged["memory"][0]["program"][0] = {"run", 0, 900'000};
+  expect_refused(train + "--plan " + write("forged.json", forged.dump()), {"a node or value that its step does not have"});
+  forged["memory"][0]["program"][0] = {"jump", 0};
+  expect_refused(train + "--plan " + write("unknown.json", forged.dump()), {"'jump' is no instruction"});
+  // The problem that was planned, offline.
+  const Ended offline = run(kTandem + " plan memory --graph " + file("planned/memory.json") +
+                            " --limit 20MB --policy none,mu-two+ --json");
+  ASSERT_EQ(0, offline.status) << offline.err;
+  const auto results = nlohmann::json::parse(offline.out).at("results");
+  EXPECT_FALSE(results[0].at("feasible"));
+  EXPECT_TRUE(results[1].at("feasible"));
+  expect_refused(train + "--memory-budget 20MB --copy-link 4GB/s --memory-plan vdnn --host-budget 1MB",
+                 {"the host budget of 1000000 bytes is too small", "keeps"});
+  expect_refused(train + "--memory-budget 20MB --host-budget 1MB", {"--host-budget has no effect without --copy-link"});
+}
+
+TEST_F(Cli, DrawsAMemoryPlan) {
+  const std::string plan =
+      kTandem + " plan memory --graph " TANDEM_SOURCE "/docs/programs/pair.json --limit 220MB --policy mu-two+ ";
+  const Ended drawn = run(plan + "--timeline --trace " + file("t.json"));
+  ASSERT_EQ(0, drawn.status) << drawn.err;
+  expect_words(drawn.out, {"compute", "to host", "from host", "a", "1", "o", "i", "+"});
+  const auto trace = read("t.json");
+  EXPECT_GT(trace.at("traceEvents").size(), 20u);
+  expect_refused(plan + "--json --timeline", {"--timeline has no effect with --json"});
+  expect_refused(kTandem + " plan memory --graph " TANDEM_SOURCE
+                           "/docs/programs/pair.json --limit 220MB --policy all --trace x.json",
+                 {"--trace holds the timeline of one plan"});
+}
+
 TEST_F(Cli, TrainsModelsInArrays) {
   const std::string train = kTrain + "--arch convnet -b 16 --steps 3 --threads 1 --models 3 ";
   const auto losses = [&](const std::string& flags) {

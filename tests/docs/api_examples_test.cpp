@@ -48,7 +48,7 @@ TEST(ApiExamples, MatchTheDocumentation) {
     ++examples;
     begin = end;
   }
-  EXPECT_EQ(14, examples);
+  EXPECT_EQ(15, examples);
 }
 
 // Each test has its own directory, a network, and a dataset.
@@ -202,6 +202,19 @@ TEST_F(ApiExample, GradientPenalty) {
   // A linear critic c·x + b minimizes 10(|c| − 1)² − c·(mean of data − mean of made).
   const Tensor apart = mean(real, 0) - mean(gan.generator(noise), 0);
   EXPECT_NEAR(1 + l2_norm(apart, 0).item() / 20, l2_norm(gan.critic.weight, {0, 1}).item(), 0.01);
+}
+
+TEST_F(ApiExample, ModelArray) {
+  const DatasetPtr train_set = samples;
+  std::vector<std::pair<std::unique_ptr<Net>, double>> candidates;
+  for (const double momentum : {0.0, 0.9}) candidates.emplace_back(std::make_unique<Net>(), momentum);
+  for (auto& [net, momentum] : candidates) net->initialize(run_seed());
+  ModelArray models;
+  for (auto& [net, momentum] : candidates)
+    models.push_back({.module = net.get(), .options = {SgdOptions{.momentum = momentum}}, .lr = 0.05});
+  Trainer(models, train_set, {.batch_size = 20, .epochs = 2, .on_non_finite = OnNonFinite::mask}).fit();
+  EXPECT_NE(candidates[0].first->state().at("head.weight").values(),
+            candidates[1].first->state().at("head.weight").values());
 }
 
 TEST_F(ApiExample, OptionsInOrder) {

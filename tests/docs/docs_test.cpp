@@ -112,8 +112,8 @@ TEST_F(Docs, PipelinesRunAsDrawn) {
 
 TEST_F(Docs, MemoryPlansCostWhatIsShown) {
   const auto tables = blocks_with("docs/memory.md", "$ tandem plan memory");
-  ASSERT_EQ(1u, tables.size());
-  expect_shown(tables[0]);
+  EXPECT_EQ(4u, tables.size());
+  for (const std::string& table : tables) expect_shown(table);
 }
 
 TEST_F(Docs, ReadmeShowsTheWholeTestedProgram) {

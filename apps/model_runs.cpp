@@ -1,0 +1,170 @@
+#include "model_runs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include <tandem/core/graph/state_dict.h>
+#include <tandem/tandem.h>
+
+#include "log.h"
+#include "resume.h"
+#include "sweep.h"
+
+namespace tandem::apps {
+using namespace engine;
+namespace {
+
+std::vector<double> of(const std::vector<double>& all, std::size_t m) {
+  return m < all.size() ? std::vector{all[m]} : std::vector<double>();
+}
+
+// What a run of model `m` alone would save. Its SGD without momentum keeps no velocity.
+CheckpointResult of(const CheckpointResult& all, std::size_t m, std::int64_t models,
+                    const TrainOptions& one) {
+  CheckpointResult result{all.progress, {}, of(all.accuracy, m)};
+  for (const auto& [path, tensor] : all.state)
+    if (!(one.optimizer == "sgd" && one.momentum == 0 && path.starts_with("optimizer.momentum.")))
+      result.state.emplace(path, unstack_state(tensor, static_cast<std::int64_t>(m), models));
+  TrainProgress& p = result.progress;
+  p.losses.batches = of(p.losses.batches, m);
+  p.losses.sum = of(p.losses.sum, m);
+  p.losses.not_finite = 0;
+  p.stopped.clear();
+  p.accuracies.clear();
+  if (m < all.progress.accuracies.size()) {
+    p.accuracies = {all.progress.accuracies[m]};
+    p.best_accuracy = p.accuracies[0].best;
+  }
+  return result;
+}
+
+}  // namespace
+
+ModelRuns::ModelRuns(const TrainOptions& o, const RunState& begin,
+                     std::function<void(std::int64_t, const std::string&)> failed)
+    : failed_(std::move(failed)) {
+  if (o.swept.empty()) return;
+  for (int m = 0; m < o.models; ++m) {
+    Model& model = models_.emplace_back();
+    model.options = options_of_model(o, m);
+    model.command = command_of_model(o, m);
+    for (const auto& [flag, value] : o.swept[static_cast<std::size_t>(m)])
+      model.own += fmt::format("{}{} {}", model.own.empty() ? "" : ", ", flag, value);
+    if (o.output.empty()) continue;
+    TrainOptions& one = model.options;
+    one.output = (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();
+    one.trace.clear();
+    one.force = true;  // --output is this run's
+    one.command_line = model.command;
+    one.config.clear();
+    model.begin = begin;
+    model.begin.options = one;
+    model.begin.arguments = to_json(one);
+    model.directory = std::make_unique<RunDirectory>(one);
+  }
+}
+
+void ModelRuns::start() {
+  if (!writes()) return;
+  for (Model& model : models_) {
+    const std::int64_t batches = model.begin.progress.batch;
+    model.directory->claim(model.options, batches > 0);
+    model.directory->start(model.options, batches);
+    model.records = model.directory->callbacks();
+    const Retention retention{model.options.keep, model.options.keep_every, false};
+    model.writer = std::make_unique<CheckpointWriter>(
+        CheckpointStore(checkpoints_of(model.options.output), retention), failed_);
+  }
+}
+
+Callbacks ModelRuns::callbacks() {
+  if (models_.empty()) return {};
+  return {.batch = [this](const BatchResult& b) { batch(b); },
+          .end_epoch = [this](const EpochResult& e) { epoch(e, false); },
+          .end = [this](const EpochResult& e) { epoch(e, true); },
+          .stopped =
+              [this](const StoppedModel& s) {
+                Model& model = models_.at(static_cast<std::size_t>(s.model));
+                model.stopped = s.batch;
+                model.diverged = s.diverged;
+              }};
+}
+
+void ModelRuns::batch(const BatchResult& all) {
+  for (std::size_t m = 0; m < models_.size(); ++m) {
+    Model& model = models_[m];
+    if (model.stopped >= 0 && model.stopped < all.batch) continue;
+    if (!model.records.batch || (model.stopped >= 0 && !model.diverged)) continue;
+    BatchResult b = all;
+    b.loss = of(all.loss, m);
+    b.lr = of(all.lr, m);
+    b.prediction.clear();
+    model.records.batch(b);
+  }
+}
+
+void ModelRuns::epoch(const EpochResult& all, bool is_end) {
+  for (std::size_t m = 0; m < models_.size(); ++m) {
+    Model& model = models_[m];
+    const std::vector<double> accuracy = of(all.accuracy, m), loss = of(all.loss, m);
+    if (!accuracy.empty() && std::isfinite(accuracy[0])) model.accuracy = accuracy[0];
+    if (!loss.empty() && std::isfinite(loss[0])) model.loss = loss[0];
+    const auto& record = is_end ? model.records.end : model.records.end_epoch;
+    if (!record || model.stopped >= 0) continue;
+    EpochResult e = all;
+    e.loss = loss;
+    e.lr = of(all.lr, m);
+    e.accuracy = accuracy;
+    record(e);
+  }
+}
+
+void ModelRuns::save(const CheckpointResult& all, nn::ModuleBase& network, std::int64_t epoch) {
+  if (!writes()) return;
+  for (std::size_t m = 0; m < models_.size(); ++m) {
+    Model& model = models_[m];
+    if (model.diverged || (model.stopped >= 0 && model.is_saved)) continue;
+    RunState now = model.begin;
+    now.epoch = epoch;
+    const CheckpointResult one = of(all, m, std::ssize(models_), model.options);
+    model.writer->save(all.progress.batch, checkpoint_files(network, one, 1, notes_of(now)));
+    model.is_saved = model.stopped >= 0;
+  }
+}
+
+void ModelRuns::wait() {
+  for (Model& model : models_)
+    if (model.writer) model.writer->wait();
+}
+
+void ModelRuns::finish(const Summary& summary) {
+  if (models_.empty()) return;
+  std::vector<std::size_t> order;
+  for (std::size_t m = 0; m < models_.size(); ++m) order.push_back(m);
+  const auto is_better = [&](std::size_t a, std::size_t b) {
+    const Model &x = models_[a], &y = models_[b];
+    if (x.diverged != y.diverged) return y.diverged;
+    return x.accuracy != y.accuracy ? x.accuracy > y.accuracy : x.loss < y.loss;
+  };
+  std::ranges::stable_sort(order, is_better);
+  for (std::size_t rank = 0; rank < order.size(); ++rank) {
+    const std::size_t m = order[rank];
+    Model& model = models_[m];
+    const std::string fate = model.diverged ? fmt::format("diverged at step {}", model.stopped)
+                             : model.stopped >= 0
+                                 ? fmt::format("pruned after {}", counted(model.stopped, "step"))
+                                 : "";
+    fmt::print("{:>3}. model {}  test accuracy {:.2f} %  train loss {:.4f}  {}{}{}\n     {}\n", rank + 1, m,
+               100 * model.accuracy, model.loss, model.own, fate.empty() ? "" : "; ", fate, model.command);
+    Summary one = summary;
+    one.train_loss = {model.loss};
+    one.test_accuracy = {model.accuracy};
+    one.skipped = 0;
+    if (model.directory && model.stopped < 0) model.directory->summary(one);
+  }
+}
+
+}  // namespace tandem::apps

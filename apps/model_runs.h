@@ -1,0 +1,56 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/nn/module.h>
+#include <tandem/train/callbacks.h>
+#include <tandem/train/checkpoint_writer.h>
+
+#include "run_directory.h"
+#include "run_state.h"
+
+namespace tandem::apps {
+
+/// The models of a sweep as runs of their own: each has a directory model-K in --output with the files and
+/// checkpoints that a run of it alone would leave, from which --resume goes on with it alone.
+class ModelRuns {
+ public:
+  /// Nothing, if the options have no sweep.
+  ModelRuns() = default;
+  /// `failed` is told of checkpoints that could not be saved.
+  ModelRuns(const TrainOptions& options, const RunState& begin,
+            std::function<void(std::int64_t, const std::string&)> failed);
+  /// Begins the directories, if there is an --output; a run that continues keeps what they hold.
+  void start();
+  /// Records what the models do. This object must outlive them.
+  Callbacks callbacks();
+  /// Saves each model that trained since its last checkpoint. `network` gives names and layouts.
+  void save(const CheckpointResult& checkpoint, nn::ModuleBase& network, std::int64_t epoch);
+  /// Waits until everything is saved.
+  void wait();
+  /// Writes the summaries, and prints the models from the best to the worst, each with what it has of its own
+  /// and the command that trains it alone.
+  void finish(const Summary& summary);
+
+ private:
+  struct Model {
+    TrainOptions options;  // of a run of this model alone
+    RunState begin;
+    std::unique_ptr<RunDirectory> directory;
+    Callbacks records{};
+    std::unique_ptr<CheckpointWriter> writer{};
+    std::string command, own;   // what differs from the other models
+    std::int64_t stopped = -1;  // after so many batches
+    bool diverged = false, is_saved = false;
+    double accuracy = 0, loss = 0;  // the last ones that are finite
+  };
+  bool writes() const { return !models_.empty() && !models_[0].options.output.empty(); }
+  void batch(const BatchResult& all);
+  void epoch(const EpochResult& all, bool is_end);
+  std::function<void(std::int64_t, const std::string&)> failed_;
+  std::vector<Model> models_;
+};
+
+}  // namespace tandem::apps

@@ -1,0 +1,240 @@
+#include "sweep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/core/base/contains.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
+
+#include "decimal.h"
+#include "flags.h"
+
+namespace tandem::apps {
+using namespace engine;
+namespace {
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(at, begin);
+    parts.push_back(text.substr(begin, end - begin));
+  }
+  return parts;
+}
+
+// A flag of the sweep, with the values of a list or a range.
+struct Key {
+  std::string flag;
+  std::vector<std::string> values{};
+  bool is_log = false;
+  double least = 0, most = 0;  // of a range
+  bool is_range() const { return values.empty(); }
+};
+
+const Flag& flag_named(const std::string& name) {
+  for (const Flag& flag : flags())
+    for (const std::string& each : split(flag.names, ','))
+      if (each == "--" + name) return flag;
+  throw Error(fmt::format("--sweep: there is no flag --{}", name));
+}
+
+Key range_of(Key key, const std::string& text) {
+  const bool is_log = text.starts_with("log("), is_uniform = text.starts_with("uniform(");
+  const auto refuse = [&](const std::string& why) {
+    throw Error(fmt::format("--sweep: '{}~{}': {}", key.flag, text, why));
+  };
+  if (!(is_log || is_uniform) || !text.ends_with(")")) refuse("a range is log(a,b) or uniform(a,b)");
+  const std::size_t begin = text.find('(') + 1;
+  std::vector<double> ends;
+  try {
+    ends = decimals<double>(text.substr(begin, text.size() - 1 - begin));
+  } catch (const CLI::ValidationError& e) {
+    refuse(e.what());
+  }
+  if (ends.size() != 2 || !(ends[0] < ends[1])) refuse("a range has two ends, the smaller one first");
+  if (is_log && ends[0] <= 0) refuse("the ends of log are above 0");
+  key.is_log = is_log;
+  key.least = ends[0];
+  key.most = ends[1];
+  return key;
+}
+
+Key key_of(const std::string& part) {
+  const std::size_t at = part.find_first_of("=~");
+  if (at == std::string::npos || at == 0)
+    throw Error(fmt::format(
+        "--sweep: '{}' is no flag with its values, such as lr=0.1,0.05 or lr~log(1e-4,1e-1)", part));
+  Key key{flag_named(part.substr(0, at)).name};
+  if (!contains(swept_flags(), key.flag))
+    throw Error(
+        fmt::format("--sweep: models that train side by side cannot differ in --{}; they can differ in {}",
+                    key.flag, fmt::join(swept_flags(), ", ")));
+  const std::string values = part.substr(at + 1);
+  if (part[at] == '~') return range_of(std::move(key), values);
+  key.values = split(values, ',');
+  for (const std::string& value : key.values)
+    if (value.empty()) throw Error(fmt::format("--sweep: '{}' has an empty value", part));
+  return key;
+}
+
+std::string draw(const Key& key, std::uint64_t seed, int model) {
+  const std::uint64_t bits = fnv1a(fmt::format("{} {} {}", key.flag, seed, model));
+  const double u = static_cast<double>(bits >> 11) * 0x1p-53;  // in [0, 1)
+  const double x =
+      key.is_log ? key.least * std::pow(key.most / key.least, u) : key.least + u * (key.most - key.least);
+  return fmt::format("{:.4g}", x);
+}
+
+template <class T> void read_value(T& member, const std::string& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (value != "true" && value != "false")
+      throw CLI::ValidationError(fmt::format("'{}' is not true or false", value));
+    member = value == "true";
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    member = value;
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    member = decimal<T>(value);
+  } else {
+    std::string list = value;
+    std::ranges::replace(list, ':', ',');
+    member = decimals<typename T::value_type>(list);
+  }
+}
+
+bool has_effect(const Flag& flag, const TrainOptions& o) {
+  return !flag.without_effect || flag.without_effect(o).empty();
+}
+
+// A flag can have an effect for some models only: a run alone would refuse it for the others.
+void leave_out_what_has_no_effect(TrainOptions& one) {
+  for (const Flag& flag : flags())
+    if (!has_effect(flag, one) && change_by(flag, one) == Change::learning)
+      std::visit([&](auto member) { one.*member = TrainOptions{}.*member; }, flag.member);
+}
+
+// As it stands on a command line; empty for a flag that is off.
+std::string typed(const Flag& flag, const TrainOptions& o) {
+  const nlohmann::json value = value_of(flag, o);
+  if (value.is_boolean()) return value.get<bool>() ? "--" + flag.name : "";
+  std::string text;
+  if (value.is_string()) {
+    text = value.get<std::string>();
+    if (text.empty()) return "";
+    if (text.find_first_of(" ;'\"()*$&|<>") != std::string::npos) text = fmt::format("'{}'", text);
+  } else if (value.is_array()) {
+    for (const auto& element : value) text += (text.empty() ? "" : ",") + element.dump();
+  } else {
+    text = value.dump();
+  }
+  return fmt::format("--{} {}", flag.name, text);
+}
+
+}  // namespace
+
+const std::vector<std::string>& swept_flags() {
+  static const std::vector<std::string> names{
+      "lr",       "sched",     "min-lr",          "decay-epochs", "decay-rate", "warmup-epochs", "warmup-lr",
+      "momentum", "sgd-rule",  "nesterov",        "betas",        "wd",         "clip-grad",     "clip-value",
+      "dropout",  "init-gain", "label-smoothing", "seed",         "data-seed"};
+  return names;
+}
+
+std::vector<SweptValues> read_sweep(const std::string& text, int models, std::uint64_t seed) {
+  std::vector<Key> keys;
+  for (const std::string& part : split(text, ';')) {
+    Key key = key_of(part);
+    for (const Key& other : keys)
+      if (other.flag == key.flag) throw Error(fmt::format("--sweep: --{} is given twice", key.flag));
+    keys.push_back(std::move(key));
+  }
+  constexpr std::size_t kMost = 10'000;
+  std::size_t combinations = 1;
+  bool draws = false;
+  for (const Key& key : keys) {
+    draws = draws || key.is_range();
+    if (!key.is_range()) combinations *= key.values.size();
+    if (combinations > kMost) throw Error(fmt::format("--sweep: more than {} combinations", kMost));
+  }
+  const auto count = models > 0 ? static_cast<std::size_t>(models) : combinations;
+  if (draws && models == 0)
+    throw Error("--sweep draws values from a range, so --models must say how many models there are");
+  if (draws ? count % combinations != 0 : count != combinations)
+    throw Error(fmt::format("--sweep has {} combinations of values, and --models is {}: it must be {}",
+                            combinations, models, draws ? "a multiple of them" : "their number"));
+  std::vector<SweptValues> all(count);
+  for (std::size_t m = 0; m < count; ++m) {
+    std::size_t left = m % combinations, block = combinations;
+    for (const Key& key : keys) {
+      if (key.is_range()) {
+        all[m].emplace_back(key.flag, draw(key, seed, static_cast<int>(m)));
+        continue;
+      }
+      block /= key.values.size();
+      all[m].emplace_back(key.flag, key.values[left / block]);
+      left %= block;
+    }
+  }
+  return all;
+}
+
+void set_flag(TrainOptions& o, const std::string& name, const std::string& value) try {
+  std::visit([&](auto member) { read_value(o.*member, value); }, flag_named(name).member);
+} catch (const CLI::ValidationError& e) {
+  throw Error(fmt::format("--{}: {}", name, e.what()));
+}
+
+TrainOptions options_of_model(const TrainOptions& o, int model) {
+  const auto m = static_cast<std::size_t>(model);
+  TrainOptions one = o;
+  one.models = 1;
+  one.arrays.clear();
+  one.array_lanes = 1;
+  one.array_ring = false;
+  one.sweep.clear();
+  one.swept.clear();
+  one.prune = "none";
+  one.lr = {o.lr.at(m)};
+  one.seed = {o.seed.at(m)};
+  if (one.data_seed < 0) one.data_seed = data_seed(o);
+  if (one.synthetic_seed < 0) one.synthetic_seed = synthetic_seed(o);
+  if (!o.swept.empty())
+    for (const auto& [flag, value] : o.swept.at(m)) set_flag(one, flag, value);
+  if (o.models > 1 && one.on_nan == "mask") one.on_nan = "stop";
+  settle_seeds(one);
+  if (!o.swept.empty()) leave_out_what_has_no_effect(one);
+  return one;
+}
+
+std::string command_of_model(const TrainOptions& o, int model) {
+  const TrainOptions one = options_of_model(o, model);
+  std::vector<std::string> names;
+  const std::vector<std::string> of_all{"sweep", "models", "arrays", "array-lanes", "array-ring",
+                                        "prune", "lr",     "seed",   "on-nan",      "trace"};
+  for (const std::string& name : o.given)
+    if (const Flag& flag = flag_named(name);
+        has_effect(flag, one) && change_by(flag, one) != Change::unrecorded &&
+        !flag.group.starts_with("Checkpoints") && !contains(of_all, name))
+      names.push_back(name);
+  const auto add = [&](const std::string& name) {
+    if (!contains(names, name)) names.push_back(name);
+  };
+  if (contains(o.given, std::string("lr"))) add("lr");
+  if (!o.swept.empty())
+    for (const auto& [flag, value] : o.swept.at(static_cast<std::size_t>(model))) add(flag);
+  if (one.threads > 0) add("threads");  // bits depend on them
+  if (one.seed != TrainOptions{}.seed) add("seed");
+  if (one.data_seed >= 0) add("data-seed");
+  if (one.synthetic_seed >= 0) add("synthetic-seed");
+  std::string command = "train_cifar";
+  for (const std::string& name : names)
+    if (const std::string text = typed(flag_named(name), one); !text.empty()) command += " " + text;
+  return command;
+}
+
+}  // namespace tandem::apps

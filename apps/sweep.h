@@ -1,0 +1,36 @@
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train_options.h"
+
+namespace tandem::apps {
+
+/// Returns the names of the flags whose values can differ between models that train side by side.
+const std::vector<std::string>& swept_flags();
+
+/// Reads --sweep: flags without dashes, each with a list of values or a range to draw from, joined by
+/// semicolons. Values of a flag that is a list are joined by colons.
+///
+///     lr=0.1,0.05;wd=1e-4,5e-4        4 models: each rate with each weight decay
+///     lr~log(1e-4,1e-1);betas=0.9:0.99,0.9:0.999
+///
+/// `~log(a,b)` draws from a … b with equal chances for each factor, `~uniform(a,b)` for each difference; then
+/// `models` must say how many models there are, a multiple of the combinations of the lists. The draws are a
+/// function of `seed`. Returns for each model its flags and their values, as on a command line. Throws Error
+/// naming what is wrong.
+using SweptValues = std::vector<std::pair<std::string, std::string>>;
+std::vector<SweptValues> read_sweep(const std::string& text, int models, std::uint64_t seed);
+
+/// Returns the options with a flag set to `value`, as it stands on a command line. Throws Error if it cannot
+/// be read.
+void set_flag(TrainOptions& options, const std::string& flag, const std::string& value);
+
+/// Returns the options of a run of one of the models alone.
+TrainOptions options_of_model(const TrainOptions& options, int model);
+
+/// Returns the command line of that run, without flags for its output and checkpoints.
+std::string command_of_model(const TrainOptions& options, int model);
+
+}  // namespace tandem::apps

@@ -1,0 +1,136 @@
+// Sweeps: models side by side, each of which is a run of its own.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "cli_resume.h"
+
+namespace tandem::testing {
+namespace {
+
+class CliSweep : public Resume {
+ protected:
+  // The command that a sweep's ranking gives for a model, which is below the model's line.
+  static std::string command_of(const Ended& sweep, int model) {
+    const std::size_t at = sweep.out.find(fmt::format("model {}  test", model));
+    EXPECT_NE(std::string::npos, at) << sweep.out;
+    const std::size_t begin = sweep.out.find("train_cifar", at);
+    return fmt::format("{}/{}", TANDEM_BIN, sweep.out.substr(begin, sweep.out.find('\n', begin) - begin));
+  }
+  std::string base() const {
+    return fmt::format("{}/train_cifar --synthetic-train 300 --synthetic-test 100 --threads 1 ", TANDEM_BIN);
+  }
+  // Each model's directory must be what the run alone leaves.
+  void expect_single_runs(const std::string& flags, int models, int steps) {
+    const Ended sweep = succeed(base() + flags + " --output " + file("sweep"));
+    for (int m = 0; m < models; ++m) {
+      const std::string alone = fmt::format("alone-{}", m), own = fmt::format("sweep/model-{}", m);
+      SCOPED_TRACE(command_of(sweep, m));
+      succeed(command_of(sweep, m) + " --output " + file(alone));
+      EXPECT_EQ(losses(alone), losses(own));
+      expect_same_checkpoint(checkpoint(alone, steps), checkpoint(own, steps));
+      for (const char* key : {"test_accuracy", "train_loss"})
+        EXPECT_EQ(read(alone + "/summary.json").at(key), read(own + "/summary.json").at(key)) << key;
+    }
+  }
+};
+
+TEST_F(CliSweep, EachModelIsTheRunOfItsCommand) {
+  expect_single_runs(
+      "--arch mlp-residual -b 50 --epochs 2 --augment flip "
+      "--sweep 'lr=0.05,0.02;momentum=0,0.9;wd=0,1e-3' --no-bias-decay",
+      8, 12);
+}
+
+TEST_F(CliSweep, OfEveryKey) {
+  expect_single_runs(
+      "--arch convnet -b 50 --steps 8 --sweep "
+      "'sched=cosine,linear;label-smoothing=0.1;clip-grad=0,0.5;init-gain=0.7;data-seed=3,4;seed=5;warmup-epochs=1'",
+      8, 8);
+}
+
+TEST_F(CliSweep, OfAdamsBetasAndDrawnRates) {
+  expect_single_runs(
+      "--arch mlp -b 50 --steps 8 --opt adamw --models 4 --sweep "
+      "'lr~log(1e-4,1e-2);betas=0.9:0.99,0.8:0.999;wd~uniform(0,0.1)'",
+      4, 8);
+}
+
+TEST_F(CliSweep, GoesOnWithOneModelAlone) {
+  const std::string flags = "--arch convnet -b 50 --steps 12 --sweep 'lr=0.05,0.02;momentum=0.9,0' ";
+  succeed(base() + flags + "--checkpoint-every 6 --output " + file("sweep"));
+  const Ended sweep = succeed(base() + flags);
+  succeed(command_of(sweep, 3) + " --output " + file("rest") + " --resume " +
+          file("sweep/model-3/checkpoints/step-6"));
+  EXPECT_EQ(losses("sweep/model-3", 6), losses("rest"));
+  expect_same_checkpoint(checkpoint("sweep/model-3", 12), checkpoint("rest", 12));
+}
+
+TEST_F(CliSweep, ADivergedModelIsMaskedAndTheOthersGoOn) {
+  const std::string flags = "--arch mlp -b 50 --steps 12 --sweep ";
+  const Ended sweep = succeed(base() + flags + "'lr=0.05,1e30,0.02' --output " + file("sweep"));
+  EXPECT_NE(std::string::npos, (sweep.out + sweep.err).find("model 1 has diverged at step"))
+      << sweep.out << sweep.err;
+  EXPECT_NE(std::string::npos, sweep.out.find("3. model 1")) << sweep.out;
+  for (const int m : {0, 2}) {
+    const std::string alone = fmt::format("alone-{}", m);
+    succeed(command_of(sweep, m) + " --output " + file(alone));
+    expect_same_checkpoint(checkpoint(alone, 12), checkpoint(fmt::format("sweep/model-{}", m), 12));
+  }
+  const Ended none = run(base() + flags + "'lr=1e30,2e30'");
+  EXPECT_EQ(1, none.status);
+  EXPECT_NE(std::string::npos, none.err.find("no other model trains")) << none.err;
+}
+
+TEST_F(CliSweep, PrunedModelsLeaveTheOthersBits) {
+  const std::string flags =
+      "--arch mlp-residual -b 50 --epochs 5 --prune median --sweep 'lr=0.05,1e-5,0.04,2e-5' --output ";
+  const Ended sweep = succeed(base() + flags + file("sweep"));
+  EXPECT_NE(std::string::npos, (sweep.out + sweep.err).find("is pruned after")) << sweep.out << sweep.err;
+  succeed(command_of(sweep, 0) + " --output " + file("alone"));
+  EXPECT_EQ(losses("alone"), losses("sweep/model-0"));
+  expect_same_checkpoint(checkpoint("alone", 30), checkpoint("sweep/model-0", 30));
+  // A pruned model has the checkpoint of its last batch, and goes on from there alone.
+  const std::vector<nlohmann::json> pruned = metrics("sweep/model-1");
+  ASSERT_LT(pruned.size(), 30u);
+  succeed(command_of(sweep, 1) + " --output " + file("rest") + " --resume " +
+          checkpoint("sweep/model-1", static_cast<int>(pruned.size())));
+  succeed(command_of(sweep, 1) + " --output " + file("whole"));
+  expect_same_checkpoint(checkpoint("whole", 30), checkpoint("rest", 30));
+}
+
+TEST_F(CliSweep, ResumesWithPrunedModels) {
+  const std::string flags =
+      "--arch mlp-residual -b 50 --epochs 5 --prune median --sweep 'lr=0.05,1e-5,0.04,2e-5' --checkpoint-every 20 ";
+  succeed(base() + flags + "--output " + file("whole"));
+  succeed(base() + flags + "--output " + file("rest") + " --resume " + checkpoint("whole", 20));
+  expect_same_checkpoint(checkpoint("whole", 30), checkpoint("rest", 30));
+}
+
+TEST_F(CliSweep, RefusesWhatItCannotSweep) {
+  const std::string train = base() + "--steps 1 --sweep ";
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"'batch-size=1,2'", {"cannot differ in --batch-size", "lr, sched"}},
+      {"'lr'", {"'lr' is no flag with its values", "lr=0.1,0.05"}},
+      {"'rate=1'", {"there is no flag --rate"}},
+      {"'lr=0.1,'", {"'lr=0.1,' has an empty value"}},
+      {"'lr=0.1;lr=0.2'", {"--lr is given twice"}},
+      {"'lr=fast'", {"--lr", "'fast' is no finite decimal number"}},
+      {"'momentum=0.9,2'", {"momentum"}},
+      {"'lr~log(0,1)' --models 2", {"the ends of log are above 0"}},
+      {"'lr~log(1,0.1)' --models 2", {"the smaller one first"}},
+      {"'lr~normal(0,1)' --models 2", {"a range is log(a,b) or uniform(a,b)"}},
+      {"'lr~log(0.1,1)'", {"--models must say how many"}},
+      {"'lr=0.1,0.2' --models 3", {"2 combinations", "--models is 3"}},
+      {"'lr=0.1,0.2;wd~log(0.1,1)' --models 3", {"a multiple of them"}},
+      {"'lr=0.1,0.2' --lr 0.1", {"--lr stands beside --sweep"}},
+      {"'betas=0.9:0.99'", {"--betas 0.9:0.99 has no effect with --opt sgd"}},
+      {"'dropout=0.1,0.2'", {"--dropout has no effect on mlp-residual"}},
+      {"'lr=0.1,0.2;seed=1:2'", {"one --lr and one --seed"}},
+  };
+  for (const auto& [sweep, words] : cases) expect_refused(train + sweep, words);
+  expect_refused(base() + "--steps 1 --prune median", {"--prune has no effect on one model"});
+}
+
+}  // namespace
+}  // namespace tandem::testing
