@@ -36,18 +36,31 @@ void add_dualpipe_options(CLI::App& command, ReproduceOptions& o) {
   command.add_option("--data", d.data, "directory with CIFAR-10; empty: images are drawn in its form");
 }
 
+void add_mu_two_options(CLI::App& command, ReproduceOptions& o) {
+  command.add_option("--only", o.mu_two.only, "these figures alone; " + mu_two_figure_help())->delimiter(',');
+  command.add_option("--networks", o.mu_two.networks, "these alone, as bert_base,vit_60m")->delimiter(',');
+  command.add_option("--kernel-us", o.mu_two.kernel_us,
+                     "microseconds that a kernel takes beside its operations and bytes; 0: as fitted");
+  command.add_option("--most-models", o.mu_two.most_models, "of Figs. 7, 8 and 9, at least 2; 0: 12");
+}
+
 constexpr std::array kPapers{
     Paper{"libra",
           "LIBRA: Contention-Aware GPU Thread Allocation for Data Parallel Training in High Speed Networks\n"
           "(Figs. 1, 6, 7, 8, 9, simulated; Fig. 5 with --measured)",
           add_libra_options,
           [](const ReproduceOptions& o, const SaveReport&) { return libra_report(o.measured); }},
-    Paper{"dualpipe",
-          "Efficient and Robust Parallel DNN Training through Model Parallelism on Multi-GPU Platform\n"
-          "(Figs. 3 to 13 and Table 1: drawn, simulated, measured and trained on this machine)",
-          add_dualpipe_options, [](const ReproduceOptions& o, const SaveReport& save) {
-            return dualpipe_report(o.dualpipe, save);
-          }}};
+    Paper{
+        "dualpipe",
+        "Efficient and Robust Parallel DNN Training through Model Parallelism on Multi-GPU Platform\n"
+        "(Figs. 3 to 13 and Table 1: drawn, simulated, measured and trained on this machine)",
+        add_dualpipe_options,
+        [](const ReproduceOptions& o, const SaveReport& save) { return dualpipe_report(o.dualpipe, save); }},
+    Paper{"mu-two",
+          "μ-TWO: 3x Faster Multi-Model Training with Orchestration and Memory Optimization\n"
+          "(Figs. 1, 3, 7, 8, 9, simulated from the graphs of its six networks)",
+          add_mu_two_options,
+          [](const ReproduceOptions& o, const SaveReport& save) { return mu_two_report(o.mu_two, save); }}};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "dualpipe_report.h"
+#include "mu_two_report.h"
 
 namespace tandem::apps {
 
@@ -13,6 +14,7 @@ struct ReproduceOptions {
   bool force = false;
   std::string measured;      ///< of libra
   DualPipeOptions dualpipe;  ///< of dualpipe
+  MuTwoOptions mu_two;       ///< of mu-two
 };
 
 /// Adds a command for each paper.

@@ -24,7 +24,7 @@ Profile measured_for_memory(const TrainOptions& o, const Strategy& strategy, con
                             const CifarData& data) {
   if (strategy.models == 1) return measured_profile(o, strategy, forward, build(forward, strategy), data);
   std::set<int> sizes;
-  for (const ArrayPartition& partition : partitions_of(strategy.models))
+  for (const ArrayPartition& partition : partitions_of(strategy))
     for (const auto& turn : partition) sizes.insert(turn.begin(), turn.end());
   Profile profile;
   for (const int models : sizes) {

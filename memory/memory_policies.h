@@ -13,6 +13,8 @@ struct MemoryPolicy {
   std::string_view name;
   std::string_view help;
   CostedPlan (*make)(const MemoryProblem& problem, std::int64_t limit);
+  bool pairs =
+      true;  ///< false: arrays of models train in turn, and never one's forward beside another's backward
 };
 
 /// All policies, in the order of the documentation (docs/memory.md).

@@ -10,6 +10,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/units.h>
 #include <tandem/core/runtime/sim_backend.h>
+#include <tandem/memory/memory_policies.h>
 #include <tandem/plan/build.h>
 
 namespace tandem::engine {
@@ -20,6 +21,8 @@ struct Turn {
   double ms = 0;
   std::string why_not{};
 };
+
+bool takes_pairs(const Strategy& s) { return s.memory_plan.empty() || memory_policy(s.memory_plan).pairs; }
 
 // The time of a batch in the steady state.
 double batch_ms(const Program& program) {
@@ -59,11 +62,25 @@ std::vector<ArrayPartition> partitions_of(int models) {
   return all;
 }
 
+std::vector<ArrayPartition> partitions_without_pairs(int models) {
+  std::vector<ArrayPartition> all;
+  for (int k = models; k >= 1; --k) {
+    std::vector<int> arrays(static_cast<std::size_t>(models / k), k);
+    if (models % k > 0) arrays.push_back(models % k);
+    all.push_back({std::move(arrays)});
+  }
+  return all;
+}
+
+std::vector<ArrayPartition> partitions_of(const Strategy& s) {
+  return takes_pairs(s) ? partitions_of(s.models) : partitions_without_pairs(s.models);
+}
+
 Strategy of_turn(Strategy strategy, const std::vector<int>& turn) {
   strategy.models = std::accumulate(turn.begin(), turn.end(), 0);
   strategy.arrays = turn;
   if (!strategy.each.empty()) strategy.each.resize(static_cast<std::size_t>(strategy.models));
-  strategy.array_order = ArrayOrder::ring;
+  strategy.array_order = takes_pairs(strategy) ? ArrayOrder::ring : ArrayOrder::in_turn;
   strategy.array_lanes = 1;
   return strategy;
 }
@@ -71,7 +88,7 @@ Strategy of_turn(Strategy strategy, const std::vector<int>& turn) {
 std::vector<PartitionVerdict> judge_partitions(const Graph& forward, const Strategy& strategy) {
   std::map<std::vector<int>, Turn> turns;
   std::vector<PartitionVerdict> verdicts;
-  for (ArrayPartition& partition : partitions_of(strategy.models)) {
+  for (ArrayPartition& partition : partitions_of(strategy)) {
     PartitionVerdict verdict{std::move(partition)};
     for (const auto& arrays : verdict.partition) {
       const auto [turn, fresh] = turns.try_emplace(arrays);

@@ -8,8 +8,9 @@
 
 namespace tandem::engine {
 
-/// How models are divided: into arrays that train alone or in pairs. Pairs take turns, one after the other.
-using ArrayPartition = std::vector<std::vector<int>>;  // sizes of arrays, by turn: one, or two that are a pair
+/// How models are divided: into arrays that train alone or in pairs, which take turns, one after the other.
+/// Or, for policies without pairs, into arrays that take turns within each batch.
+using ArrayPartition = std::vector<std::vector<int>>;  // sizes of arrays, by turn
 
 /// "(4, 4)", or "(3, 3) (1, 1)".
 std::string to_string(const ArrayPartition& partition);
@@ -17,6 +18,11 @@ std::string to_string(const ArrayPartition& partition);
 /// Returns the partitions of N models that μ-TWO considers: for k = ⌊N/2⌋ … 1 as many pairs (k, k) as there
 /// are, and the rest as one more pair, or one more model of the last pair; then all models in one array.
 std::vector<ArrayPartition> partitions_of(int models);
+/// Returns those without pairs: arrays of k, and of the rest, for k = N … 1.
+std::vector<ArrayPartition> partitions_without_pairs(int models);
+
+/// Returns those that the strategy's memory policy considers.
+std::vector<ArrayPartition> partitions_of(const Strategy& strategy);
 
 /// What a partition would cost.
 struct PartitionVerdict {

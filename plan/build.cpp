@@ -64,10 +64,9 @@ Graph deliver(TrainingGraph training) {
 }
 
 // What a computation takes by its operations and bytes, where nothing was measured.
-double estimated_seconds(const Instruction& s, int threads) {
-  constexpr double kFlopsPerThread = 50e9, kBytesPerSecond = 10e9;
+double estimated_seconds(const Instruction& s, const DeviceSpeed& speed, int threads) {
   const Work work = s.op->cost(s.inputs, s.outputs);
-  return std::max(work.flops / (kFlopsPerThread * threads), work.bytes / kBytesPerSecond);
+  return std::max(work.flops / (speed.flops * threads), work.bytes / speed.bytes) + speed.seconds_per_kernel;
 }
 
 Cost contended_cost(const Instruction& all_reduce, double bytes, const Strategy& strategy) {
@@ -97,7 +96,7 @@ Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
     return {};
   const auto measured =
       strategy.profile ? strategy.profile->find(instruction, strategy.threads) : std::nullopt;
-  return {measured ? *measured : estimated_seconds(instruction, strategy.threads)};
+  return {measured ? *measured : estimated_seconds(instruction, strategy.speed, strategy.threads)};
 }
 
 const Graph& graph_of(const Graph& graph) { return graph; }

@@ -8,11 +8,6 @@
 
 namespace tandem::engine {
 
-/// What a device does at most, per second.
-struct DeviceSpeed {
-  double flops = 50e9, bytes = 10e9;
-};
-
 /// Returns the problem of cutting a forward graph, traced for one micro-batch, into the strategy's stages.
 /// Its layers are the parts of the graph that begin with the modules `cuts`; each has the name of its first
 /// module, the first one is "inputs". Their times are those of a device of this speed, by default a core with

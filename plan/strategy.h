@@ -22,6 +22,12 @@ class Profile;
 
 namespace tandem {
 
+/// What a device does at most, per second; and what each kernel takes beside its operations and bytes.
+struct DeviceSpeed {
+  double flops = 50e9, bytes = 10e9;
+  double seconds_per_kernel = 0;
+};
+
 /// A memory plan, and the checksum of the problem that it is for (memory/memory_problem.h).
 struct KnownMemoryPlan {
   engine::MemoryPlan plan;
@@ -89,8 +95,10 @@ struct Strategy {
   /// computation down (LIBRA's Eqs. 3 to 6). Without it they take the time of the link, and slow nothing
   /// down.
   std::optional<Contention> contention{};
-  /// What instructions take, for memory plans. Without it: what their operations and bytes would take.
+  /// What instructions take, for memory plans. Without it: what their operations and bytes take at `speed`, of
+  /// each thread.
   std::shared_ptr<const engine::Profile> profile{};
+  DeviceSpeed speed{};
   const engine::KernelTable* kernels = &engine::cpu_kernels();  ///< null: for the simulator alone
   bool verify = true;  ///< verifies the graph after each pass, and the Program
 

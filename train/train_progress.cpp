@@ -36,6 +36,7 @@ std::vector<int> below_median(const std::vector<TrainProgress::Accuracies>& mode
                               const std::vector<int>& candidates) {
   std::vector<int> below;
   for (const int m : candidates) {
+    if (models[static_cast<std::size_t>(m)].epochs == 0) continue;
     std::vector<double> means;
     for (std::size_t other = 0; other < models.size(); ++other)
       if (static_cast<int>(other) != m && models[other].epochs > 0)

@@ -343,7 +343,7 @@ TEST_F(Cli, NamesStepAndModuleOfANonFiniteLoss) {
   expect_refused(kTrain + "--lr 1e12 --steps 20", {"nan at step ", "module 'block"});
   expect_refused(kTrain + "--lr 1e12 --steps 20 --parallel data --ranks 2",
                  {"nan at step ", "module 'block"});
-  expect_refused(kTrain + "--lr 0.01,1e12 --steps 20", {"of model 1", "nan at step "});
+  expect_refused(kTrain + "--lr 0.01,1e12 --on-nan stop --steps 20", {"of model 1", "nan at step "});
 }
 
 TEST_F(Cli, RefusesBadPrograms) {

@@ -93,6 +93,27 @@ TEST(Arrays, PartitionsAreThoseOfThePaper) {
     }
 }
 
+// HFTA's arrays take turns: the largest that fit. They compute the same bits as μ-TWO's pairs.
+TEST(Arrays, HftaTakesTheLargestArraysThatFit) {
+  Strategy s = plain();
+  s.models = 5;
+  s.memory_plan = "hfta";
+  const Graph forward = trace_job(convolutional_job(), 8);
+  const auto all = judge_partitions(forward, s);
+  ASSERT_EQ(5U, all.size());
+  EXPECT_EQ("(5)", to_string(all[0].partition));
+  EXPECT_EQ("(3, 2)", to_string(all[2].partition));
+  EXPECT_EQ("(1, 1, 1, 1, 1)", to_string(all[4].partition));
+  for (std::size_t i = 1; i < all.size(); ++i) EXPECT_LT(all[i].peak_bytes, all[i - 1].peak_bytes);
+  s.memory_budget = all[2].peak_bytes;
+  const auto limited = judge_partitions(forward, s);
+  EXPECT_NE("", limited[0].why_not);
+  EXPECT_EQ("", limited[2].why_not);
+  Strategy turn = of_turn(s, all[2].partition[0]);
+  const Job job = of_models(convolutional_job(), 5);
+  expect_same_training(train(job, plain()), train(job, turn));
+}
+
 TEST(Arrays, JudgesPartitionsByTimeAndBudget) {
   Strategy s = plain();
   s.models = 4;

@@ -1,0 +1,21 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "report.h"
+
+namespace tandem::apps {
+
+struct MuTwoOptions {
+  std::vector<std::string> only{};      ///< figures; empty: all
+  std::vector<std::string> networks{};  ///< by name; empty: all
+  int most_models = 0;                  ///< 0: 12
+  double kernel_us = 0;                 ///< what a kernel takes beside its operations and bytes; 0: as fitted
+};
+std::string mu_two_figure_help();
+
+/// Returns the page about μ-TWO: Figs. 1, 3, 7, 8 and 9, simulated on the paper's devices from the graphs of
+/// its six networks, and Tables D and E. Throws Error if an option names what is not there.
+Report mu_two_report(const MuTwoOptions& options, const SaveReport& save);
+
+}  // namespace tandem::apps

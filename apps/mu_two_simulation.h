@@ -1,0 +1,66 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph/graph.h>
+#include <tandem/memory/memory_policies.h>
+#include <tandem/plan/strategy.h>
+
+namespace tandem::apps {
+using namespace engine;
+
+/// A device of the paper: its memory, and how fast it is by a roofline.
+struct MuTwoDevice {
+  std::string name;
+  std::int64_t bytes, host_bytes;
+  DeviceSpeed speed;
+};
+const MuTwoDevice& mu_two_a100();
+const MuTwoDevice& mu_two_v100();
+
+/// A network of the paper, and the samples of a model's batch.
+struct MuTwoNetwork {
+  std::string title, network, purpose;
+  std::int64_t samples;
+};
+
+/// What a batch of all models takes.
+struct MuTwoOutcome {
+  bool possible = false;
+  double ms = 0, recompute_ms = 0, stall_ms = 0;
+  double swap_ms = 0;             ///< of all copies
+  double compute_ms = 0;          ///< without what is computed again
+  std::int64_t peak_bytes = 0;    ///< of the plan
+  std::int64_t wanted_bytes = 0;  ///< of the largest array or pair, without a plan
+  std::string arrays;             ///< "(4, 4)"
+};
+
+/// Trains several models of one network on a simulated device: each array of models is the Program that
+/// Tandem would run, its times are those of the roofline, and its memory plan is replayed.
+class MuTwoSimulation {
+ public:
+  MuTwoSimulation(const MuTwoNetwork& network, MuTwoDevice device);
+
+  /// HFTA: the largest arrays that fit, one after the other.
+  MuTwoOutcome hfta(int models);
+  /// HFTA with Capuchin: one array of all models.
+  MuTwoOutcome hfta_capuchin(int models);
+  /// The fastest of μ-TWO's partitions, by a policy (mu-two, mu-two+).
+  MuTwoOutcome mu_two(int models, const std::string& policy = "mu-two+");
+  /// An array of all models on a device that is large enough.
+  MuTwoOutcome unlimited(int models);
+  /// The step of arrays as a memory problem: of one array, or of a pair.
+  const MemoryProblem& problem_of(const std::vector<int>& arrays);
+
+ private:
+  MuTwoOutcome planned(const std::vector<int>& arrays, const std::string& policy, std::int64_t limit);
+
+  MuTwoDevice device_;
+  Graph forward_;
+  std::map<std::vector<int>, MemoryProblem> problems_;
+  std::map<std::pair<std::vector<int>, std::string>, MuTwoOutcome> outcomes_;
+};
+
+}  // namespace tandem::apps
