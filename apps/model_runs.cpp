@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/error.h>
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/tandem.h>
 
@@ -53,6 +54,15 @@ ModelRuns::ModelRuns(const TrainOptions& o, const RunState& begin,
     model.command = command_of_model(o, m);
     for (const auto& [flag, value] : o.swept[static_cast<std::size_t>(m)])
       model.own += fmt::format("{}{} {}", model.own.empty() ? "" : ", ", flag, value);
+    const TrainProgress& progress = begin.progress;
+    if (m < std::ssize(progress.accuracies))
+      model.accuracy = progress.accuracies[static_cast<std::size_t>(m)].best;
+    for (const StoppedModel& s : progress.stopped)
+      if (s.model == m) {
+        model.stopped = s.batch;
+        model.diverged = s.diverged;
+        model.is_saved = true;
+      }
     if (o.output.empty()) continue;
     TrainOptions& one = model.options;
     one.output = (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();

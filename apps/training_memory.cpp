@@ -57,16 +57,21 @@ void divide(Strategy& strategy, const Graph& forward, bool says, bool says_all) 
 }  // namespace
 
 void put_side_by_side(TrainOptions& o, const Graph& forward) {
-  constexpr double kLarge = 3e8;  // operations of a forward
-  if (o.models == 1 || !o.arrays.empty() || o.evaluate || o.ranks * o.stages * o.microbatches > 1 ||
-      !o.memory_budget.empty() || !o.memory_plan.empty() || !o.plan.empty())
+  constexpr double kLarge = 3e8;               // operations of a forward
+  constexpr std::int64_t kManyBytes = 2 << 20;  // of weights
+  const int threads = o.threads > 0 ? o.threads : default_threads();
+  if (o.models == 1 || threads == 1 || !o.arrays.empty() || o.evaluate ||
+      o.ranks * o.stages * o.microbatches > 1 || !o.memory_budget.empty() || !o.memory_plan.empty() ||
+      !o.plan.empty())
     return;
   double flops = 0;
   for (const Node& n : forward.nodes())
     flops += n.op->cost(forward.types(n.inputs), forward.types(n.outputs)).flops;
-  if (flops < kLarge) return;
-  o.arrays.assign(static_cast<std::size_t>(o.models), 1);
-  o.array_lanes = std::min(o.models, o.threads > 0 ? o.threads : default_threads());
+  std::int64_t bytes = 0;
+  for (const State& s : forward.states()) bytes += s.trained ? s.type.bytes() : 0;
+  o.array_lanes = std::min(o.models, threads);
+  const int arrays = flops >= kLarge || bytes >= kManyBytes ? o.models : o.array_lanes;
+  for (int a = 0; a < arrays; ++a) o.arrays.push_back((o.models + a) / arrays);
   if (o.threads > 0) o.threads = std::max(1, o.threads / o.array_lanes);
 }
 

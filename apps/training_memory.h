@@ -13,9 +13,10 @@
 
 namespace tandem::apps {
 
-/// Trains large models one by one, side by side on the cores, if nothing says how to divide them. In one
-/// array, an op on all models pushes out of the caches what the next op reads. Shapes decide, since the
-/// number of threads can change bits; no measurement does. `forward` is of one model.
+/// Divides models that train side by side into arrays, an array for each core, if nothing says how to divide them.
+/// So no thread waits for another after each op. Large models train one by one on these cores: in one array, an
+/// op on all models pushes out of the caches what the next op reads. Shapes decide, since the number of threads
+/// can change bits; no measurement does. `forward` is of one model.
 void put_side_by_side(TrainOptions& options, const engine::Graph& forward);
 
 /// If the strategy plans memory, measures what its instructions take, unless a profile is known; divides

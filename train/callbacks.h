@@ -45,13 +45,6 @@ struct NonFiniteBatch {
   std::int64_t back_to = -1;  ///< the batch from which the run continues; -1: it does not go back
 };
 
-/// A model that no longer trains, while others go on.
-struct StoppedModel {
-  int model = 0;
-  std::int64_t batch = 0;  ///< the batch of the loss that is not finite; of a pruned model, the next one
-  bool diverged = false;   ///< else it was pruned
-};
-
 /// Functions that a Trainer calls on the rank that gets the losses; empty ones are skipped. `batch` runs on a
 /// thread of the engine, in order of batches, while later batches run; once everything is measured of its
 /// batch, which Strategy::measure_prediction can delay until after the batch's update. The others run between

@@ -31,7 +31,9 @@ std::string to_json(const TrainProgress& p, const RunNotes& notes) {
       p.batch, fmt::join(p.losses.batches, ", "), fmt::join(p.losses.sum, ", "), p.losses.not_finite,
       p.best_accuracy, p.epochs_since_best, p.rollbacks);
   std::vector<std::string> stopped, accuracies;
-  for (const auto& [model, batch] : p.stopped) stopped.push_back(fmt::format("[{}, {}]", model, batch));
+  for (const StoppedModel& m : p.stopped)
+    stopped.push_back(
+        fmt::format(R"({{"model": {}, "batch": {}, "diverged": {}}})", m.model, m.batch, m.diverged));
   for (const auto& a : p.accuracies)
     accuracies.push_back(fmt::format(R"({{"sum": {}, "best": {}, "epochs": {}}})", a.sum, a.best, a.epochs));
   if (!stopped.empty()) text += fmt::format(",\n \"stopped\": [{}]", fmt::join(stopped, ", "));
@@ -54,14 +56,16 @@ TrainProgress progress_from_json(const std::string& text) {
   p.best_accuracy = j["best_accuracy"].number(p.best_accuracy, -1, 1);
   p.epochs_since_best = j["epochs_since_best"].integer<std::int64_t>(0, 0);
   p.rollbacks = j["rollbacks"].integer<std::int64_t>(0, 0);
-  for (const JsonInput& pair : j["stopped"].items()) {
-    const std::vector<JsonInput> entry = pair.items();
-    if (entry.size() != 2) throw Error("an entry of 'stopped' must be a model and a batch");
-    p.stopped.emplace_back(entry[0].integer(0, 0), entry[1].integer<std::int64_t>(0, 0));
+  for (const JsonInput& entry : j["stopped"].items()) {
+    entry.require_keys({"model", "batch", "diverged"});
+    p.stopped.push_back({entry["model"].required().integer(0, 0),
+                         entry["batch"].required().integer<std::int64_t>(0, 0),
+                         entry["diverged"].flag(false)});
   }
   for (const JsonInput& entry : j["accuracies"].items()) {
     entry.require_keys({"sum", "best", "epochs"});
-    p.accuracies.push_back({entry["sum"].required().number(0, 0, kAnyLoss), entry["best"].required().number(0, 0, 1),
+    p.accuracies.push_back({entry["sum"].required().number(0, 0, kAnyLoss),
+                            entry["best"].required().number(0, 0, 1),
                             entry["epochs"].required().integer<std::int64_t>(0, 0)});
   }
   return p;
@@ -121,6 +125,12 @@ TrainProgress read_progress(const Checkpoint& checkpoint, int models) {
       throw Error(
           fmt::format("it is of batch {}, but the checkpoint is of {}", progress.batch, checkpoint.step));
     check_models(progress.losses, models);
+    for (const StoppedModel& m : progress.stopped)
+      if (m.model >= models)
+        throw Error(fmt::format("it has a model {} that stopped, of {}", m.model, models));
+    if (!progress.accuracies.empty() && std::ssize(progress.accuracies) != models)
+      throw Error(fmt::format("it has accuracies of {}, not of {}",
+                              counted(std::ssize(progress.accuracies), "model"), models));
     return progress;
   } catch (const Error& e) {
     throw Error(fmt::format("'{}' is not the progress of such a run: {}", file, e.what()));

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace tandem {
@@ -18,6 +17,13 @@ struct LossSums {
   std::vector<double> mean() const;
 };
 
+/// A model that no longer trains, while others go on.
+struct StoppedModel {
+  int model = 0;
+  std::int64_t batch = 0;  ///< the batch of the loss that is not finite; of a pruned model, the next one
+  bool diverged = false;   ///< else it was pruned
+};
+
 /// The progress of a run between two batches. With the Session's state it is all that a resume needs.
 struct TrainProgress {
   std::int64_t batch = 0;  ///< the next one to train
@@ -25,9 +31,7 @@ struct TrainProgress {
   double best_accuracy = -1;
   std::int64_t epochs_since_best = 0;
   std::int64_t rollbacks = 0;  ///< so far in the run (OnNonFinite::rollback)
-  /// The models that no longer train, because they diverged or were pruned: after how many batches.
-  /// Ascending.
-  std::vector<std::pair<int, std::int64_t>> stopped{};
+  std::vector<StoppedModel> stopped{};  ///< in the order of models
   /// Per model, of the epochs that it trained: the sum of its accuracies, the best, and how many. Empty until
   /// the first.
   struct Accuracies {

@@ -57,13 +57,6 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-std::string name_among(std::size_t models, std::size_t m) {
-  return models > 1 ? fmt::format(" of model {}", m) : "";
-}
-
-// A NaN's sign has no meaning.
-std::string text_of(double loss) { return std::isnan(loss) ? "nan" : fmt::format("{}", loss); }
-
 // One model, which stands for all that the strategy has.
 ModelArray of_one(nn::Module& model, const TrainerOptions& o) {
   return {{.module = &model, .objective = o.objective}};
@@ -263,7 +256,7 @@ void Trainer::load(const StateDict& state, TrainProgress progress) {
   link_->set(in_session(state));
   link_->connect(session_.get());
   progress_ = std::move(progress);
-  for (const auto& [model, batch] : progress_.stopped) active_->stop(model);
+  for (const StoppedModel& stopped : progress_.stopped) active_->stop(stopped.model);
   leave_out_stopped();
   evaluated_ = -1;
 }
@@ -403,9 +396,7 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& of_session)
   for (std::size_t m = 0; m < loss.size(); ++m) {
     b.lr.push_back(rate(m, batch));
     if (!counts[m] || std::isfinite(loss[m]) || goes_on) continue;
-    throw NonFinite(
-        fmt::format("the loss{} is {} at step {}", name_among(loss.size(), m), text_of(loss[m]), batch),
-        batch);
+    throw NonFinite(loss_text(loss, m, batch), batch);
   }
   progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size),
                        counts);
@@ -413,105 +404,6 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& of_session)
   const std::lock_guard lock(measuring_);
   unmeasured_.push_back(std::move(b));
   tell_measured_batches();
-}
-
-// Masks the models whose losses are not finite; the last one ends the run.
-void Trainer::stop_diverged(std::int64_t batch, const std::vector<double>& loss) {
-  for (const int m : active_->training()) {
-    const double l = loss[static_cast<std::size_t>(m)];
-    if (std::isfinite(l)) continue;
-    if (active_->training().size() == 1)
-      throw NonFinite(
-          fmt::format("the loss{} is {} at step {}{}", name_among(loss.size(), static_cast<std::size_t>(m)),
-                      text_of(l), batch, loss.size() > 1 ? ", and no other model trains" : ""),
-          batch);
-    stop({m, batch, true});
-  }
-}
-
-void Trainer::stop(const StoppedModel& model) {
-  if (!active_->stop(model.model)) return;
-  progress_.stopped.emplace_back(model.model, model.batch);
-  std::ranges::sort(progress_.stopped);
-  tell(&Callbacks::stopped, model);
-}
-
-// Stops the models whose state in a copy of it has become infinite or NaN before their losses did.
-void Trainer::stop_not_finite(const StateDict& state) {
-  const std::vector<StateDict> models = unstack_states(state, options_.strategy.models);
-  for (const int m : active_->training())
-    if (!std::ranges::all_of(models[static_cast<std::size_t>(m)],
-                             [](const auto& entry) { return all_finite(entry.second); })) {
-      if (active_->training().size() == 1)
-        throw NonFinite(fmt::format("the weights are not finite after {}", counted(progress_.batch, "batch")),
-                        progress_.batch);
-      stop({m, progress_.batch, true});
-    }
-}
-
-// After an epoch; the main rank knows the accuracies. Returns whether it stopped a model.
-bool Trainer::prune() {
-  if (!is_main()) return false;
-  const std::vector<int> models = below_median(progress_.accuracies, active_->training());
-  for (const int m : models) stop({m, progress_.batch, false});
-  return !models.empty();
-}
-
-// All ranks mask the models that the main one has stopped.
-void Trainer::agree_on_stopped() {
-  if (!options_.spare || !options_.strategy.masks_models) return;
-  for (int m = 0; m < options_.strategy.models; ++m) {
-    const bool trains = std::ranges::binary_search(active_->training(), m);
-    if (share(trains ? 1 : 0, main_rank()) == 0) active_->stop(m);
-  }
-}
-
-// Makes a smaller Session without the models that have stopped. On several ranks they stay in it, masked.
-void Trainer::leave_out_stopped() {
-  if (options_.strategy.ranks() > 1) return;
-  const std::vector<int> before = active_->in_session();
-  if (!active_->leave_out()) return;
-  link_->send();
-  std::vector<StateDict> models = unstack_states(session_->state(), std::ssize(before)), kept;
-  link_->disconnect();
-  for (std::size_t i = 0; i < before.size(); ++i)
-    if (std::ranges::binary_search(active_->in_session(), before[i]))
-      kept.push_back(std::move(models[i]));
-    else
-      left_out_[before[i]] = std::move(models[i]);
-  const std::lock_guard lock(renewing_);
-  tuning_.reset();
-  session_.reset();
-  test_.reset();
-  feed_.reset();
-  trains_last_ = evaluates_ = {};
-  prepare();
-  session_->load(stack_states(kept));
-  link_models();
-  feed_->start(progress_.batch, length_.total);
-}
-
-void Trainer::with_session(const std::function<void(Session&)>& use) {
-  const std::lock_guard lock(renewing_);
-  use(*session_);
-}
-
-// The states of the models in the session, with those of the models that are left out.
-StateDict Trainer::of_all_models(StateDict in_session) const {
-  if (left_out_.empty()) return in_session;
-  std::vector<StateDict> some = unstack_states(in_session, active_->count()), all;
-  auto next = some.begin();
-  for (int m = 0; m < options_.strategy.models; ++m)
-    all.push_back(left_out_.contains(m) ? left_out_.at(m) : std::move(*next++));
-  return stack_states(all);
-}
-
-// The part of the models in the session; the rest is kept for checkpoints.
-StateDict Trainer::in_session(const StateDict& of_all) {
-  if (left_out_.empty()) return of_all;
-  const std::vector<StateDict> all = unstack_states(of_all, options_.strategy.models);
-  for (auto& [m, state] : left_out_) state = all[static_cast<std::size_t>(m)];
-  return stack_states(active_->in_session(all));
 }
 
 void Trainer::measured(const HostResult& result) {

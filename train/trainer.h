@@ -119,6 +119,7 @@ class Trainer final : private Recoverable {
   bool checkpoint_is_due(bool ends) const;
   void save();
   void give_weights_to_model();
+  static std::string loss_text(const std::vector<double>& loss, std::size_t m, std::int64_t batch);
   void stop_diverged(std::int64_t batch, const std::vector<double>& loss);
   void stop_not_finite(const StateDict& state);
   bool prune();

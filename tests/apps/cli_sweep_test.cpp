@@ -103,8 +103,12 @@ TEST_F(CliSweep, ResumesWithPrunedModels) {
   const std::string flags =
       "--arch mlp-residual -b 50 --epochs 5 --prune median --sweep 'lr=0.05,1e-5,0.04,2e-5' --checkpoint-every 20 ";
   succeed(base() + flags + "--output " + file("whole"));
-  succeed(base() + flags + "--output " + file("rest") + " --resume " + checkpoint("whole", 20));
+  const Ended rest =
+      succeed(base() + flags + "--output " + file("rest") + " --resume " + checkpoint("whole", 20));
   expect_same_checkpoint(checkpoint("whole", 30), checkpoint("rest", 30));
+  EXPECT_TRUE(metrics("rest/model-1").empty()) << "it had been pruned";
+  EXPECT_FALSE(fs::exists(checkpoint("rest/model-1", 30)));
+  EXPECT_NE(std::string::npos, rest.out.find("pruned after")) << rest.out;
 }
 
 TEST_F(CliSweep, RefusesWhatItCannotSweep) {
