@@ -56,7 +56,7 @@ void check_measured(const O& o) {
 }
 void check_arrays(const O& o) {
   const int models = std::accumulate(o.arrays.begin(), o.arrays.end(), 0);
-  if (!o.arrays.empty() && models != o.models)
+  if (!o.arrays.empty() && o.models > 0 && models != o.models)  // 0: not settled yet
     throw Error(fmt::format("the arrays {} have {} together, and --models is {}", fmt::join(o.arrays, ","),
                             counted(models, "model"), o.models));
 }
@@ -147,7 +147,10 @@ std::vector<Flag> data_flags() {
       {"--steps", &O::steps, "stop after this many batches (0: after --epochs)", between(0, kMostSteps),
        always, by_length},
       {"--patience", &O::patience, "stop after this many epochs without a better test accuracy (0: never)",
-       between(0, kMostEpochs), needs_training, nothing},
+       between(0, kMostEpochs),
+       both(needs_training,
+            not_with(&O::sweep, "on a model of --sweep alone: it ends all together; use --prune")),
+       nothing},
       {"--models", &O::models, "models trained side by side (0: as many as --lr or --seed list)",
        between(0, kMostParts), always, network},
       {"--arrays",
@@ -178,7 +181,7 @@ std::vector<Flag> data_flags() {
            "model-K in --output, and the end ranks them, with the command that trains each alone. The flags:\n"
            "{}",
            fmt::join(swept_flags(), ", ")),
-       any, not_with(&O::evaluate, "with --evaluate, which tests the weights of the models")},
+       any},
       {"--prune", &O::prune,
        "median: after each epoch, a model stops whose best test accuracy is below the median of the other\n"
        "models' means so far; or none",
@@ -231,7 +234,7 @@ std::vector<Flag> optimizer_flags() {
       {"--on-nan", &O::on_nan,
        "if a loss or gradient is not finite: stop, skip (the batch's update), rollback (go back to the last\n"
        "checkpoint, and continue without the batch), or mask (of several models: this one stays as it is, and\n"
-       "the others go on; the default of several)",
+       "the others go on; the default of several, unless there is a --loss-scale)",
        one_of({"stop", "skip", "rollback", "mask"})},
       {"--max-rollbacks", &O::max_rollbacks, "number of rollbacks before the run ends", at_least(0),
        needs(&O::on_nan, {"rollback"}, "without --on-nan rollback"), nothing},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -44,49 +46,53 @@ CheckpointResult of(const CheckpointResult& all, std::size_t m, std::int64_t mod
 
 }  // namespace
 
-ModelRuns::ModelRuns(const TrainOptions& o, const RunState& begin,
-                     std::function<void(std::int64_t, const std::string&)> failed)
-    : failed_(std::move(failed)) {
+ModelRuns::ModelRuns(const TrainOptions& o, bool in_place) {
   if (o.swept.empty()) return;
   for (int m = 0; m < o.models; ++m) {
     Model& model = models_.emplace_back();
-    model.options = options_of_model(o, m);
-    model.command = command_of_model(o, m);
-    for (const auto& [flag, value] : o.swept[static_cast<std::size_t>(m)])
+    if (o.output.empty()) continue;
+    model.options.output = (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();
+    model.options.force = o.force;
+    model.directory = std::make_unique<RunDirectory>(model.options);
+    model.directory->claim(model.options, in_place);
+  }
+}
+
+void ModelRuns::start(const RunState& begin,
+                      const std::function<void(std::int64_t, const std::string&)>& failed) {
+  const TrainOptions& o = begin.options;
+  const TrainProgress& progress = begin.progress;
+  for (std::size_t m = 0; m < models_.size(); ++m) {
+    Model& model = models_[m];
+    const int number = static_cast<int>(m);
+    TrainOptions& one = model.options;
+    one = options_of_model(o, number);
+    one.output =
+        o.output.empty() ? "" : (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();
+    one.trace.clear();
+    one.command_line = model.command = command_of_model(o, number);
+    one.config = config_of_model(o, number);
+    for (const auto& [flag, value] : o.swept[m])
       model.own += fmt::format("{}{} {}", model.own.empty() ? "" : ", ", flag, value);
-    const TrainProgress& progress = begin.progress;
-    if (m < std::ssize(progress.accuracies))
-      model.accuracy = progress.accuracies[static_cast<std::size_t>(m)].best;
+    if (m < progress.accuracies.size()) {
+      model.accuracy = progress.accuracies[m].last;
+      model.loss = progress.accuracies[m].loss;
+    }
     for (const StoppedModel& s : progress.stopped)
-      if (s.model == m) {
+      if (s.model == number) {
         model.stopped = s.batch;
         model.diverged = s.diverged;
         model.is_saved = true;
       }
-    if (o.output.empty()) continue;
-    TrainOptions& one = model.options;
-    one.output = (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();
-    one.trace.clear();
-    one.force = true;  // --output is this run's
-    one.command_line = model.command;
-    one.config.clear();
+    if (!model.directory) continue;
     model.begin = begin;
     model.begin.options = one;
     model.begin.arguments = to_json(one);
-    model.directory = std::make_unique<RunDirectory>(one);
-  }
-}
-
-void ModelRuns::start() {
-  if (!writes()) return;
-  for (Model& model : models_) {
-    const std::int64_t batches = model.begin.progress.batch;
-    model.directory->claim(model.options, batches > 0);
-    model.directory->start(model.options, batches);
+    model.directory->start(one, progress.batch);
     model.records = model.directory->callbacks();
-    const Retention retention{model.options.keep, model.options.keep_every, false};
-    model.writer = std::make_unique<CheckpointWriter>(
-        CheckpointStore(checkpoints_of(model.options.output), retention), failed_);
+    const Retention retention{o.keep, o.keep_every, o.keep_best};
+    model.writer =
+        std::make_unique<CheckpointWriter>(CheckpointStore(checkpoints_of(one.output), retention), failed);
   }
 }
 
@@ -140,7 +146,13 @@ void ModelRuns::save(const CheckpointResult& all, nn::ModuleBase& network, std::
     RunState now = model.begin;
     now.epoch = epoch;
     const CheckpointResult one = of(all, m, std::ssize(models_), model.options);
-    model.writer->save(all.progress.batch, checkpoint_files(network, one, 1, notes_of(now)));
+    // A sweep that was killed can have saved this model alone.
+    std::error_code ignored;
+    std::filesystem::remove_all(std::filesystem::path(checkpoints_of(model.options.output)) /
+                                    fmt::format("step-{}", all.progress.batch),
+                                ignored);
+    model.writer->save(all.progress.batch, checkpoint_files(network, one, 1, notes_of(now)),
+                       one.accuracy.empty() ? std::nullopt : std::optional(one.accuracy[0]));
     model.is_saved = model.stopped >= 0;
   }
 }
@@ -167,8 +179,9 @@ void ModelRuns::finish(const Summary& summary) {
                              : model.stopped >= 0
                                  ? fmt::format("pruned after {}", counted(model.stopped, "step"))
                                  : "";
-    fmt::print("{:>3}. model {}  test accuracy {:.2f} %  train loss {:.4f}  {}{}{}\n     {}\n", rank + 1, m,
-               100 * model.accuracy, model.loss, model.own, fate.empty() ? "" : "; ", fate, model.command);
+    const std::string accuracy = model.diverged ? "-" : fmt::format("{:.2f} %", 100 * model.accuracy);
+    fmt::print("{:>3}. model {}  test accuracy {}  train loss {:.4f}  {}{}{}\n     {}\n", rank + 1, m,
+               accuracy, model.loss, model.own, fate.empty() ? "" : "; ", fate, model.command);
     Summary one = summary;
     one.train_loss = {model.loss};
     one.test_accuracy = {model.accuracy};

@@ -19,11 +19,11 @@ class ModelRuns {
  public:
   /// Nothing, if the options have no sweep.
   ModelRuns() = default;
-  /// `failed` is told of checkpoints that could not be saved.
-  ModelRuns(const TrainOptions& options, const RunState& begin,
-            std::function<void(std::int64_t, const std::string&)> failed);
-  /// Begins the directories, if there is an --output; a run that continues keeps what they hold.
-  void start();
+  /// Claims the directories, if there is an --output (RunDirectory::claim), and changes nothing in them.
+  ModelRuns(const TrainOptions& options, bool in_place);
+  /// Begins the directories; a run that continues keeps what they hold. `begin` is the sweep's, and `failed`
+  /// is told of checkpoints that could not be saved.
+  void start(const RunState& begin, const std::function<void(std::int64_t, const std::string&)>& failed);
   /// Records what the models do. This object must outlive them.
   Callbacks callbacks();
   /// Saves each model that trained since its last checkpoint. `network` gives names and layouts.
@@ -49,7 +49,6 @@ class ModelRuns {
   bool writes() const { return !models_.empty() && !models_[0].options.output.empty(); }
   void batch(const BatchResult& all);
   void epoch(const EpochResult& all, bool is_end);
-  std::function<void(std::int64_t, const std::string&)> failed_;
   std::vector<Model> models_;
 };
 

@@ -114,6 +114,15 @@ void remove_all(const std::vector<std::string>& files) {
   }
 }
 
+// Removes the files of a run, and no others.
+void remove_run_in(const std::string& directory) {
+  remove_all(event_files(directory));
+  remove_all(all_reduces_of_later_devices(directory));
+  for (const auto& files : {std::vector<const char*>(kHeld.begin(), kHeld.end()),
+                            std::vector<const char*>(kBeside.begin(), kBeside.end())})
+    for (const char* file : files) remove_all({(fs::path(directory) / file).string()});
+}
+
 // Returns the lines of metrics.jsonl for the batches below `batches`: a killed run may have written more
 // lines, or half a line.
 std::string first_steps(const std::string& file, std::int64_t batches) {
@@ -171,11 +180,12 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
 
 // Files that stayed would pass for this run's.
 void RunDirectory::remove_earlier_run() {
-  remove_all(event_files(directory_));
-  remove_all(all_reduces_of_later_devices(directory_));
-  remove_all(model_runs(directory_));
-  for (const char* file : kHeld) remove_all({path(file)});
-  for (const char* file : kBeside) remove_all({path(file)});
+  for (const std::string& model : model_runs(directory_)) {
+    remove_run_in(model);
+    std::error_code not_empty;
+    fs::remove(model, not_empty);
+  }
+  remove_run_in(directory_);
 }
 
 void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
@@ -185,6 +195,11 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   } else {
     std::error_code ignored;
     fs::remove(path("summary.json"), ignored);
+  }
+  std::error_code none;
+  if (!fs::exists(directory_, none)) {  // a model's, which was of an earlier sweep too
+    make_directories(Files::system(), directory_);
+    lock_ = locked(directory_);
   }
   remove_collectives(directory_);
   write_file(path("args.json"), to_json(options));

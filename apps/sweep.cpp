@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 
 #include "decimal.h"
 #include "flags.h"
+#include "toml_text.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -36,6 +38,11 @@ struct Key {
   double least = 0, most = 0;  // of a range
   bool is_range() const { return values.empty(); }
 };
+
+std::string trimmed(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(' '), end = text.find_last_not_of(' ');
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
 
 const Flag& flag_named(const std::string& name) {
   for (const Flag& flag : flags())
@@ -65,27 +72,30 @@ Key range_of(Key key, const std::string& text) {
   return key;
 }
 
-Key key_of(const std::string& part) {
+Key key_of(const std::string& text) {
+  std::string part = trimmed(text);
+  part.erase(0, part.find_first_not_of('-'));  // a flag may have its dashes
   const std::size_t at = part.find_first_of("=~");
   if (at == std::string::npos || at == 0)
     throw Error(fmt::format(
         "--sweep: '{}' is no flag with its values, such as lr=0.1,0.05 or lr~log(1e-4,1e-1)", part));
-  Key key{flag_named(part.substr(0, at)).name};
+  Key key{flag_named(trimmed(part.substr(0, at))).name};
   if (!contains(swept_flags(), key.flag))
     throw Error(
         fmt::format("--sweep: models that train side by side cannot differ in --{}; they can differ in {}",
                     key.flag, fmt::join(swept_flags(), ", ")));
-  const std::string values = part.substr(at + 1);
+  const std::string values = trimmed(part.substr(at + 1));
   if (part[at] == '~') return range_of(std::move(key), values);
   key.values = split(values, ',');
+  for (std::string& value : key.values) value = trimmed(value);
   for (const std::string& value : key.values)
     if (value.empty()) throw Error(fmt::format("--sweep: '{}' has an empty value", part));
   return key;
 }
 
 std::string draw(const Key& key, std::uint64_t seed, int model) {
-  const std::uint64_t bits = fnv1a(fmt::format("{} {} {}", key.flag, seed, model));
-  const double u = static_cast<double>(bits >> 11) * 0x1p-53;  // in [0, 1)
+  std::mt19937_64 random(fnv1a(fmt::format("{} {} {}", key.flag, seed, model)));
+  const double u = static_cast<double>(random() >> 11) * 0x1p-53;  // in [0, 1)
   const double x =
       key.is_log ? key.least * std::pow(key.most / key.least, u) : key.least + u * (key.most - key.least);
   return fmt::format("{:.4g}", x);
@@ -153,7 +163,7 @@ std::vector<SweptValues> read_sweep(const std::string& text, int models, std::ui
       if (other.flag == key.flag) throw Error(fmt::format("--sweep: --{} is given twice", key.flag));
     keys.push_back(std::move(key));
   }
-  constexpr std::size_t kMost = 10'000;
+  constexpr std::size_t kMost = 1000;
   std::size_t combinations = 1;
   bool draws = false;
   for (const Key& key : keys) {
@@ -211,19 +221,21 @@ TrainOptions options_of_model(const TrainOptions& o, int model) {
   return one;
 }
 
-std::string command_of_model(const TrainOptions& o, int model) {
-  const TrainOptions one = options_of_model(o, model);
+namespace {
+
+// The flags of a run of one model alone, without those of its output and checkpoints.
+std::vector<const Flag*> flags_of_model(const TrainOptions& o, int model, const TrainOptions& one) {
   std::vector<std::string> names;
-  const std::vector<std::string> of_all{"sweep", "models", "arrays", "array-lanes", "array-ring",
-                                        "prune", "lr",     "seed",   "on-nan",      "trace"};
-  for (const std::string& name : o.given)
-    if (const Flag& flag = flag_named(name);
-        has_effect(flag, one) && change_by(flag, one) != Change::unrecorded &&
-        !flag.group.starts_with("Checkpoints") && !contains(of_all, name))
-      names.push_back(name);
+  const std::vector<std::string> of_all{"sweep", "models", "arrays", "array-lanes", "array-ring",  "prune",
+                                        "lr",    "seed",   "on-nan", "trace",       "dump-profile"};
   const auto add = [&](const std::string& name) {
     if (!contains(names, name)) names.push_back(name);
   };
+  for (const std::string& name : o.given)
+    if (const Flag& flag = flag_named(name); change_by(flag, one) != Change::unrecorded &&
+                                             !flag.group.starts_with("Checkpoints") &&
+                                             !contains(of_all, name))
+      add(name);
   if (contains(o.given, std::string("lr"))) add("lr");
   if (!o.swept.empty())
     for (const auto& [flag, value] : o.swept.at(static_cast<std::size_t>(model))) add(flag);
@@ -231,10 +243,29 @@ std::string command_of_model(const TrainOptions& o, int model) {
   if (one.seed != TrainOptions{}.seed) add("seed");
   if (one.data_seed >= 0) add("data-seed");
   if (one.synthetic_seed >= 0) add("synthetic-seed");
-  std::string command = "train_cifar";
+  std::vector<const Flag*> all;
   for (const std::string& name : names)
-    if (const std::string text = typed(flag_named(name), one); !text.empty()) command += " " + text;
+    if (const Flag& flag = flag_named(name); has_effect(flag, one)) all.push_back(&flag);
+  return all;
+}
+
+}  // namespace
+
+std::string command_of_model(const TrainOptions& o, int model) {
+  const TrainOptions one = options_of_model(o, model);
+  std::string command = "train_cifar";
+  for (const Flag* flag : flags_of_model(o, model, one))
+    if (const std::string text = typed(*flag, one); !text.empty()) command += " " + text;
   return command;
+}
+
+std::string config_of_model(const TrainOptions& o, int model) {
+  const TrainOptions one = options_of_model(o, model);
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  for (const Flag* flag : flags_of_model(o, model, one))
+    if (flag->special != Special::not_in_config && flag->special != Special::not_in_config_toml)
+      config[flag->name] = value_of(*flag, one);
+  return to_toml(config);
 }
 
 }  // namespace tandem::apps

@@ -32,5 +32,7 @@ TrainOptions options_of_model(const TrainOptions& options, int model);
 
 /// Returns the command line of that run, without flags for its output and checkpoints.
 std::string command_of_model(const TrainOptions& options, int model);
+/// Returns the same as a file for --config.
+std::string config_of_model(const TrainOptions& options, int model);
 
 }  // namespace tandem::apps

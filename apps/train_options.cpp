@@ -107,6 +107,11 @@ void settle_sweep(TrainOptions& o) {
   per_model("--lr", o.lr, o.models);
   per_model("--seed", o.seed, o.models);  // the models differ in what is swept alone
   o.swept = swept;
+  constexpr std::uint64_t kMost = 9'000'000'000'000'000;  // of --data-seed
+  if (data_seed(o) > kMost)
+    throw Error(
+        fmt::format("--seed {}: a sweep gives each model's command its --data-seed, which is at most {}",
+                    o.seed[0], kMost));
   for (int m = 0; m < o.models; ++m) {
     TrainOptions one = o;  // the other flags are not settled yet
     one.lr = {o.lr[static_cast<std::size_t>(m)]};
@@ -167,6 +172,9 @@ void settle_ranks(TrainOptions& o) {
 
 // Checks of several flags together.
 void check_combinations(const TrainOptions& o) {
+  if (o.on_nan == "mask" && o.loss_scale > 0)
+    throw Error(
+        "--on-nan mask does not go with --loss-scale, which skips batches itself: leave out one of the two");
   if ((o.sched == "step" || o.sched == "multistep") && o.decay_epochs.empty())
     throw Error(fmt::format("--sched {} needs --decay-epochs", o.sched));
   if (o.sched == "step" && o.decay_epochs.size() > 1)
@@ -216,6 +224,9 @@ void check_swept(const TrainOptions& o, const std::function<bool(const std::stri
             throw Error(fmt::format("--sweep: --{} {} has no effect {}", name, value, why));
     }
     check_combinations(options_of_model(o, static_cast<int>(m)));
+    if (o.mixup > 0 && (options_of_model(o, static_cast<int>(m)).label_smoothing > 0) !=
+                           (options_of_model(o, 0).label_smoothing > 0))
+      throw Error("--sweep: with --mixup, --label-smoothing is 0 in all models, or in none");
   }
 }
 
@@ -236,6 +247,8 @@ void settle(TrainOptions& o, const std::function<bool(const std::string& name)>&
     if (flag.without_effect && given(flag.name))
       if (const std::string why = why_without_effect(flag, o); !why.empty())
         throw Error(fmt::format("--{} has no effect {}", flag.name, why));
+  if (o.models == 1 && o.on_nan == "mask")
+    throw Error("--on-nan mask is for several models: one model that has diverged ends the run (stop)");
   if (o.models > 1 && !given("on-nan")) o.on_nan = can_mask(o) ? "mask" : "stop";
   check_combinations(o);
   check_swept(o, given);

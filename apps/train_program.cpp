@@ -44,8 +44,8 @@ int fail(const std::exception& error, int signal, const MpiSession* mpi, int rep
   log_error(signal ? interruption(signal) : error.what());
   std::fflush(nullptr);
   const int code = signal ? status_after(signal) : kFailed;
-  // mpirun passes a signal to all ranks. The end of the job would kill those that do not yet have written what
-  // they were doing.
+  // mpirun passes a signal to all ranks. The end of the job would kill those that do not yet have written
+  // what they were doing.
   if (mpi && signal == SIGTERM) std::this_thread::sleep_for(kLastWords);
   if (mpi) end_mpi_job(code);
   return code;

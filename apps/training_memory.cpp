@@ -57,7 +57,7 @@ void divide(Strategy& strategy, const Graph& forward, bool says, bool says_all) 
 }  // namespace
 
 void put_side_by_side(TrainOptions& o, const Graph& forward) {
-  constexpr double kLarge = 3e8;               // operations of a forward
+  constexpr double kLarge = 3e8;                // operations of a forward
   constexpr std::int64_t kManyBytes = 2 << 20;  // of weights
   const int threads = o.threads > 0 ? o.threads : default_threads();
   if (o.models == 1 || threads == 1 || !o.arrays.empty() || o.evaluate ||

@@ -141,6 +141,7 @@ void TrainingRun::perform() {
   if (writes) directory_ = RunDirectory(options_);  // locks it before find_start reads it
   start_ = find_start(options_);
   if (writes) directory_.claim(options_, start_.in_place);
+  if (writes && !options_.simulate) model_runs_ = ModelRuns(options_, start_.in_place);
   if (is_main()) require_writable("--trace", options_.trace);  // before anything that takes long
   const CifarData data = read_cifar(options_);
   classes_ = data.classes;
@@ -402,6 +403,8 @@ void TrainingRun::train(Trainer& trainer) {
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
   directory_.plan(plan_);
   if (options_.dump_profile) directory_.memory_problems(memory_);
+  if (options_.dump_profile && memory_.empty() && options_.ranks == 1)
+    log_info("no memory plan is needed, so there is no memory.json");
   const Session& session = trainer.session();
   log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
                         counted(trainer.length().total - begin_.progress.batch, "batch"),
@@ -413,8 +416,7 @@ void TrainingRun::train(Trainer& trainer) {
     log_error(fmt::format("the checkpoint of a model after {} failed, but training continues: {}",
                           counted(batch, "batch"), why));
   };
-  if (is_main()) model_runs_ = ModelRuns(begin_.options, begin_, checkpoint_failed);
-  model_runs_.start();
+  model_runs_.start(begin_, checkpoint_failed);
   trainer.add(directory_.callbacks());
   trainer.add(model_runs_.callbacks());
   PredictionMeans prediction;

@@ -251,7 +251,14 @@ Tensors replay_for_each(const MappedOp& op, const Tensors& inputs, const std::ve
       arguments.push_back(trace.tensor(id));
     }
     Tensors written = write(*op.inners[m], arguments);
-    if (m == 0) results = std::move(written);
+    const auto is_same_value = [](const Tensor& a, const Tensor& b) {
+      return a.defined() == b.defined() && (!a || a.impl()->value == b.impl()->value);
+    };
+    if (m == 0)
+      results = std::move(written);
+    else if (graphs[m].nodes().size() != graphs[0].nodes().size() ||
+             !std::ranges::equal(results, written, is_same_value))
+      no_rule(op, "a common", "the models' ops are replaced by different nodes");
   }
   std::vector<const Graph*> each;
   for (const Graph& g : graphs) each.push_back(&g);

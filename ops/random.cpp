@@ -23,7 +23,8 @@ Types DropoutOp::infer(TypesView inputs) const {
   return {inputs[0]};
 }
 Tensors DropoutOp::vjp(const VjpArgs& args) const {
-  return {dropout(args.grads[0], p, args.inputs[1]), Tensor()};
+  return {apply_op1(std::make_shared<DropoutOp>(p), {args.grads[0], args.inputs[1]}),
+          Tensor()};  // also if p = 0
 }
 
 std::string_view engine::name_of(Distribution distribution) {

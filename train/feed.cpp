@@ -143,7 +143,10 @@ void TestFeed::deliver(const HostResult& result) {
   const std::vector<double> values = result.values();
   for (std::size_t m = 0; m < correct_.size(); ++m) {
     if (result.name == kCorrectResult) correct_[m] += static_cast<std::int64_t>(values.at(m));
-    if (result.name == kNonFiniteResult && active_[m] && values.at(m) != 0)
+    if (result.name != kNonFiniteResult || !active_[m] || values.at(m) == 0) continue;
+    if (notes_)
+      active_[m] = 0;
+    else
       throw Error(fmt::format(
           "the trained network{} gives values that are not finite; lower the learning rate, or look at the data",
           correct_.size() > 1 ? fmt::format(" of model {}", m) : ""));

@@ -80,11 +80,14 @@ class TestFeed final : public engine::Host {
   std::int64_t batches() const { return loader_.batches_per_epoch(); }
   /// Begins a new count of the models that are `active`, one per model; of all if it is empty.
   void start(std::vector<char> active = {});
-  /// Returns the fraction of correct samples, 0 … 1, per model; NaN for one that is not active.
+  /// Returns the fraction of correct samples, 0 … 1, per model; NaN for one that is not active, or whose
+  /// outputs were not finite.
   std::vector<double> accuracy() const;
+  /// From here on outputs that are not finite are noted, not an Error.
+  void note_non_finite() { notes_ = true; }
 
   void fill(const engine::HostInput& input) override;
-  /// Throws Error if an output of an active model is not finite.
+  /// Throws Error if an output of an active model is not finite, unless that is only noted.
   void deliver(const engine::HostResult& result) override;
 
  private:
@@ -93,6 +96,7 @@ class TestFeed final : public engine::Host {
   std::vector<std::uint64_t> seeds_;
   std::vector<std::int64_t> correct_;  // per model
   std::vector<char> active_;           // per model
+  bool notes_ = false;
 };
 
 }  // namespace tandem

@@ -35,7 +35,8 @@ std::string to_json(const TrainProgress& p, const RunNotes& notes) {
     stopped.push_back(
         fmt::format(R"({{"model": {}, "batch": {}, "diverged": {}}})", m.model, m.batch, m.diverged));
   for (const auto& a : p.accuracies)
-    accuracies.push_back(fmt::format(R"({{"sum": {}, "best": {}, "epochs": {}}})", a.sum, a.best, a.epochs));
+    accuracies.push_back(fmt::format(R"({{"sum": {}, "best": {}, "epochs": {}, "last": {}, "loss": {}}})",
+                                     a.sum, a.best, a.epochs, a.last, a.loss));
   if (!stopped.empty()) text += fmt::format(",\n \"stopped\": [{}]", fmt::join(stopped, ", "));
   if (!accuracies.empty()) text += fmt::format(",\n \"accuracies\": [{}]", fmt::join(accuracies, ", "));
   for (const auto& [key, value] : notes) text += fmt::format(",\n \"{}\": {}", key, value);
@@ -63,10 +64,11 @@ TrainProgress progress_from_json(const std::string& text) {
                          entry["diverged"].flag(false)});
   }
   for (const JsonInput& entry : j["accuracies"].items()) {
-    entry.require_keys({"sum", "best", "epochs"});
+    entry.require_keys({"sum", "best", "epochs", "last", "loss"});
     p.accuracies.push_back({entry["sum"].required().number(0, 0, kAnyLoss),
                             entry["best"].required().number(0, 0, 1),
-                            entry["epochs"].required().integer<std::int64_t>(0, 0)});
+                            entry["epochs"].required().integer<std::int64_t>(0, 0),
+                            entry["last"].number(0, 0, 1), entry["loss"].number(0, -kAnyLoss, kAnyLoss)});
   }
   return p;
 }

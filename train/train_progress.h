@@ -30,13 +30,14 @@ struct TrainProgress {
   LossSums losses;         ///< of the previous batch's epoch
   double best_accuracy = -1;
   std::int64_t epochs_since_best = 0;
-  std::int64_t rollbacks = 0;  ///< so far in the run (OnNonFinite::rollback)
+  std::int64_t rollbacks = 0;           ///< so far in the run (OnNonFinite::rollback)
   std::vector<StoppedModel> stopped{};  ///< in the order of models
   /// Per model, of the epochs that it trained: the sum of its accuracies, the best, and how many. Empty until
   /// the first.
   struct Accuracies {
     double sum = 0, best = 0;
     std::int64_t epochs = 0;
+    double last = 0, loss = 0;  ///< of the last of these epochs
   };
   std::vector<Accuracies> accuracies{};
 };

@@ -122,6 +122,8 @@ class TrainStep::Feed final : public Host {
   void fill(const HostInput& in) override {
     if (in.name == kLearningRateInput) return fill_rates(rates_of(in.batch), in);
     if (in.name == kSeedInput) return fill_seeds(seeds_, in);
+    if (in.name == kActiveInput && strategy_.masks_models)
+      return fill_active(std::vector<char>(seeds_.size(), 1), in);
     const Tensors& all = batches_->at(static_cast<std::size_t>(in.batch - first_));
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (in.name != input_name(i)) continue;

@@ -239,6 +239,7 @@ void Trainer::add_evaluation() {
     }
   test_ = std::make_unique<TestFeed>(options_.test, loader_options(options_, samples, evaluation->max_lag),
                                      active_->in_session(options_.seeds));
+  if (masks()) test_->note_non_finite();
   evaluates_ = session_->add(std::move(*evaluation), *test_);
 }
 
@@ -436,6 +437,7 @@ std::vector<double> Trainer::evaluate() {
   link_->send();  // what the callback assigned
   session_->run(0, test_->batches(), evaluates_);
   accuracy_ = is_main() ? active_->of_all(test_->accuracy(), kNone) : std::vector<double>();
+  if (is_main() && masks()) stop_without_accuracy();
   evaluated_ = progress_.batch;
   return accuracy_;
 }
@@ -458,10 +460,13 @@ bool Trainer::end_epoch() {
       ++progress_.epochs_since_best;
     }
     progress_.accuracies.resize(accuracy_.size());
+    const std::vector<double> epoch_loss = progress_.losses.mean();
     for (std::size_t m = 0; m < accuracy_.size(); ++m)
       if (std::isfinite(accuracy_[m])) {
         TrainProgress::Accuracies& a = progress_.accuracies[m];
         a.best = std::max(a.best, accuracy_[m]);
+        a.last = accuracy_[m];
+        a.loss = epoch_loss.empty() || !std::isfinite(epoch_loss[m]) ? a.loss : epoch_loss[m];
         a.sum += accuracy_[m];
         ++a.epochs;
       }
@@ -489,7 +494,7 @@ bool Trainer::checkpoint_is_due(bool ends) const {
 void Trainer::save() {
   tell(&Callbacks::before_checkpoint);
   link_->send();  // what callbacks assigned
-  const bool looks_at_each = options_.on_non_finite == OnNonFinite::mask && options_.strategy.models > 1;
+  const bool looks_at_each = masks();
   if (!looks_at_each && options_.on_non_finite != OnNonFinite::rollback && !is_finite()) {
     const std::string what =
         fmt::format("the weights are not finite after {}", counted(progress_.batch, "batch"));

@@ -122,6 +122,8 @@ class Trainer final : private Recoverable {
   static std::string loss_text(const std::vector<double>& loss, std::size_t m, std::int64_t batch);
   void stop_diverged(std::int64_t batch, const std::vector<double>& loss);
   void stop_not_finite(const StateDict& state);
+  void stop_without_accuracy();
+  bool masks() const { return options_.on_non_finite == OnNonFinite::mask && options_.strategy.models > 1; }
   bool prune();
   void stop(const StoppedModel& model);
   void agree_on_stopped();

@@ -52,6 +52,20 @@ void Trainer::stop_not_finite(const StateDict& state) {
     }
 }
 
+// Stops the models whose outputs for the test set are not finite. If no other trains, the run ends.
+void Trainer::stop_without_accuracy() {
+  for (const int m : active_->training())
+    if (std::isnan(accuracy_[static_cast<std::size_t>(m)])) {
+      if (active_->training().size() == 1)
+        throw NonFinite(
+            fmt::format(
+                "the trained network of model {} gives values that are not finite, and no other model trains",
+                m),
+            progress_.batch);
+      stop({m, progress_.batch, true});
+    }
+}
+
 // After an epoch; the main rank knows the accuracies. Returns whether it stopped a model.
 bool Trainer::prune() {
   if (!is_main()) return false;

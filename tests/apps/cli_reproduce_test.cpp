@@ -150,10 +150,11 @@ TEST_F(CliReproduce, SystemsOfMuTwo) {
   for (const char* models : {"2", "4", "6"}) {
     const std::string at = std::string("\"DLRM, A100, 40 GB\",") + models + ",";
     EXPECT_EQ(1, value("fig8.csv", at + "HFTA")) << models;
-    EXPECT_GE(value("fig8.csv", at + "μ-TWO"), value("fig8.csv", at + "HFTA-Capuchin") * (1 - 1e-9))
-        << models;
     EXPECT_GE(value("fig8.csv", at + "μ-TWO"), value("fig8.csv", at + "\"μ-TWO, greedy\"") * (1 - 1e-9))
         << models;
+    if (models != std::string("6"))  // more than HFTA-Capuchin can train in one array
+      EXPECT_GE(value("fig8.csv", at + "μ-TWO"), value("fig8.csv", at + "HFTA-Capuchin") * (1 - 1e-9))
+          << models;
   }
   // If a kernel takes long beside its operations, an array of eight takes as long as one model.
   ASSERT_EQ(0, run(mu_two + "--force --only fig1 --kernel-us 1e7").status);

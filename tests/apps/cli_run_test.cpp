@@ -61,6 +61,24 @@ TEST_F(CliRun, ASignalEndsARunWithItsStatusAndOneMessage) {
       << other.out << other.err;
 }
 
+// Each copy takes some milliseconds, so that signals come while activations are on their way.
+TEST_F(CliRun, ASignalDuringASwapLeavesWholeCheckpoints) {
+  const std::string train = kTrain +
+                            "--arch convnet -b 32 --threads 1 --memory-plan vdnn --copy-link 200MB/s "
+                            "--checkpoint-every 1 --epochs 100000 --output ";
+  for (const auto& [signal, word, status] : kEndings) {
+    SCOPED_TRACE(signal);
+    const std::string run_directory = file("swap-" + signal);
+    const Ended e =
+        run(train + run_directory + " & until ls " + run_directory +
+            "/checkpoints/step-3 > /dev/null 2>&1; do sleep 0.01; done; kill -" + signal + " $!; wait $!");
+    EXPECT_EQ(status, e.status) << e.err;
+    EXPECT_EQ("train_cifar: " + word + "\n", e.err);
+    const Ended tested = run(kTrain + "--arch convnet -b 32 --evaluate --resume " + run_directory);
+    EXPECT_EQ(0, tested.status) << tested.err;
+  }
+}
+
 TEST_F(CliRun, TwoRunsDoNotShareAnOutput) {
   const std::string start = kTrain + "--epochs 100000 --output " + file("run");
   const Ended e =

@@ -1,5 +1,6 @@
 // Sweeps: models side by side, each of which is a run of its own.
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -111,6 +112,50 @@ TEST_F(CliSweep, ResumesWithPrunedModels) {
   EXPECT_NE(std::string::npos, rest.out.find("pruned after")) << rest.out;
 }
 
+// A rate at which the outputs, but not yet the losses, are infinite when the first epoch is evaluated.
+TEST_F(CliSweep, AModelWithoutFiniteOutputsStopsInEvaluation) {
+  const std::string flags = "--arch mlp-residual -b 50 --steps 1 --sweep 'lr=123456,0.02,1e30'";
+  const Ended sweep = succeed(base() + flags);
+  EXPECT_NE(std::string::npos, (sweep.out + sweep.err).find("model 2 has diverged"))
+      << sweep.out << sweep.err;
+  EXPECT_NE(std::string::npos, sweep.out.find("1. model 1")) << sweep.out;
+}
+
+TEST_F(CliSweep, DrawsADifferentValueForEachModel) {
+  const Ended sweep = succeed(base() + "--arch mlp --steps 1 -b 50 --models 6 --sweep 'lr~log(1e-4,1e-1)'");
+  std::set<std::string> rates;
+  for (int m = 0; m < 6; ++m) {
+    const std::string command = command_of(sweep, m);
+    const std::string rate = command.substr(command.find("--lr ") + 5);
+    rates.insert(rate);
+    EXPECT_GE(std::stod(rate), 1e-4);
+    EXPECT_LE(std::stod(rate), 1e-1);
+  }
+  EXPECT_EQ(6u, rates.size());
+}
+
+TEST_F(CliSweep, DropoutOfZeroIsASingleRunsToo) {
+  expect_single_runs("--arch vgg16 -b 10 --steps 2 --sweep 'dropout=0,0.5'", 2, 2);
+}
+
+// Each model's config.toml is the run alone; runs of others stay, and files of others too.
+TEST_F(CliSweep, LeavesWhatIsNotItsOwn) {
+  const std::string train = base() + "--arch mlp -b 50 --steps 2 ";
+  succeed(train + "--output " + file("sweep/model-0"));
+  expect_refused(train + "--sweep 'lr=0.1,0.2' --output " + file("sweep"),
+                 {"--output", "model-0", "holds a run already"});
+  EXPECT_FALSE(fs::exists(file("sweep/args.json")));
+  write("sweep/model-0/notes.txt", "mine");
+  succeed(train + "--force --sweep 'lr=0.01,0.02' --output " + file("sweep"));
+  succeed(train + "--force --sweep 'lr=0.01,0.02' --output " + file("sweep"));
+  EXPECT_EQ("mine", read_file(file("sweep/model-0/notes.txt")));
+  succeed(fmt::format("{}/train_cifar --config {} --output {}", TANDEM_BIN, file("sweep/model-1/config.toml"),
+                      file("alone")));
+  expect_same_checkpoint(checkpoint("alone", 2), checkpoint("sweep/model-1", 2));
+  succeed(fmt::format("{}/train_cifar --config {} --evaluate --resume {}", TANDEM_BIN,
+                      file("sweep/config.toml"), file("sweep")));
+}
+
 TEST_F(CliSweep, RefusesWhatItCannotSweep) {
   const std::string train = base() + "--steps 1 --sweep ";
   const std::pair<const char*, std::vector<std::string>> cases[] = {
@@ -131,9 +176,13 @@ TEST_F(CliSweep, RefusesWhatItCannotSweep) {
       {"'betas=0.9:0.99'", {"--betas 0.9:0.99 has no effect with --opt sgd"}},
       {"'dropout=0.1,0.2'", {"--dropout has no effect on mlp-residual"}},
       {"'lr=0.1,0.2;seed=1:2'", {"one --lr and one --seed"}},
+      {"'lr=0.1,0.2' --patience 2", {"--patience has no effect on a model of --sweep alone"}},
+      {"'lr=0.1,0.2' --on-nan mask --loss-scale 1024", {"--on-nan mask", "--loss-scale"}},
+      {"'label-smoothing=0,0.1' --mixup 0.2", {"--mixup, --label-smoothing is 0 in all models"}},
   };
   for (const auto& [sweep, words] : cases) expect_refused(train + sweep, words);
   expect_refused(base() + "--steps 1 --prune median", {"--prune has no effect on one model"});
+  expect_refused(base() + "--steps 1 --on-nan mask", {"--on-nan mask is for several models"});
 }
 
 }  // namespace

@@ -1,0 +1,217 @@
+// μ-TWO's algorithms as they are repaired here (docs/decisions.md), one test for each repair, on graphs small
+// enough for a pencil.
+#include <algorithm>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include <tandem/memory/memory_policies.h>
+
+namespace tandem::testing {
+using namespace engine;
+namespace {
+
+using Kind = MemoryValue::Kind;
+using Step = MemoryStep::Kind;
+constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max() / 2;
+
+// A graph that is written by hand: values by name.
+class Written {
+ public:
+  MemoryProblem problem{{}, {}, {.bytes_per_ms = 10}, 0};
+
+  int value(std::int64_t bytes, Kind kind = Kind::intermediate) {
+    problem.values.push_back({std::ssize(problem.values), bytes, kind});
+    return static_cast<int>(std::ssize(problem.values)) - 1;
+  }
+  void graph(const char* name) { problem.graphs.push_back({name, {}}); }
+  void node(const char* name, Phase phase, double ms, std::vector<int> in, std::vector<int> out,
+            std::int64_t workspace = 0) {
+    problem.graphs.back().nodes.push_back({name, phase, ms, workspace, std::move(in), std::move(out)});
+  }
+};
+
+constexpr Phase kForward = Phase::forward, kBackward = Phase::backward, kUpdate = Phase::update;
+
+// x -> a -> b -> c -> loss; the backward of each layer reads what the layer read.
+struct Chain : Written {
+  int x, w, a, b, c, loss, dc, db, da;
+  Chain() {
+    x = value(10, Kind::input);
+    w = value(10, Kind::parameter);
+    a = value(100), b = value(100), c = value(100);
+    loss = value(1, Kind::output);
+    dc = value(10), db = value(10), da = value(10);
+    graph("chain");
+    node("A", kForward, 1, {x, w}, {a});
+    node("B", kForward, 2, {a}, {b});
+    node("C", kForward, 4, {b}, {c});
+    node("loss", kForward, 1, {c}, {loss});
+    node("dC", kBackward, 8, {b, c}, {dc});
+    node("dB", kBackward, 8, {a, dc}, {db});
+    node("dA", kBackward, 8, {x, db}, {da});
+    node("update", kUpdate, 1, {da, w}, {});
+  }
+  MemoryDecisions with(std::vector<std::pair<int, Treatment>> treated) const {
+    MemoryDecisions d = retain_all(problem);
+    for (const auto& [v, t] : treated) d.values[static_cast<std::size_t>(v)] = t;
+    return d;
+  }
+};
+
+std::ptrdiff_t place(const MemoryPlan& plan, const MemoryStep& step) {
+  return std::ranges::find(plan.steps, step) - plan.steps.begin();
+}
+MemoryStep of_node(Step kind, int node) { return {kind, -1, 0, node}; }
+
+// "Candidates": made in forward and read in backward; with no reader in forward they rest from their producer
+// on.
+TEST(MemoryRepairs, CandidatesAreMadeInForwardAndReadInBackward) {
+  Chain g;
+  const int mask = g.value(50);
+  g.problem.graphs[0].nodes[1].outputs.push_back(mask);  // of B, which only backward reads
+  g.problem.graphs[0].nodes[5].inputs.push_back(mask);
+  EXPECT_EQ((std::vector<int>{g.a, g.b, mask, g.c}), candidates_of(g.problem));
+  const auto plan = plan_of(g.problem, g.with({{mask, Treatment::swap}}), kAny);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(place(plan->plan, of_node(Step::run, 1)) + 1, place(plan->plan, {Step::d2h, mask}))
+      << "it leaves where it is made";
+}
+
+// Alg. B, line 20: a swapped value must be back for the first recompute that reads it, not only for backward.
+TEST(MemoryRepairs, ASwapEndsBeforeTheFirstRecomputeThatReadsIt) {
+  Chain g;
+  // b is computed again from a, which is on the host, before dC; dB, which reads a itself, comes later. The limit
+  // leaves no memory for a meanwhile.
+  g.problem.link.bytes_per_ms = 1000;
+  const auto plan =
+      plan_of(g.problem, g.with({{g.a, Treatment::swap}, {g.b, Treatment::recompute}}), /*limit=*/230);
+  ASSERT_TRUE(plan);
+  const auto again = place(plan->plan, of_node(Step::recompute, 1));
+  EXPECT_LT(place(plan->plan, {Step::h2d, g.a}), again);
+  EXPECT_LT(again, place(plan->plan, of_node(Step::run, 4)));
+  EXPECT_NO_THROW(replay(g.problem, plan->plan));
+}
+
+// Alg. F: ancestors that several values share are computed once.
+TEST(MemoryRepairs, SharedAncestorsAreComputedOnce) {
+  Chain g;
+  g.problem.graphs[0].nodes[4].inputs = {g.b, g.c, g.a};  // dC reads all three
+  const auto plan = plan_of(
+      g.problem,
+      g.with({{g.a, Treatment::recompute}, {g.b, Treatment::recompute}, {g.c, Treatment::recompute}}), kAny);
+  ASSERT_TRUE(plan);
+  const auto count = [&](int node) {
+    return std::ranges::count(plan->plan.steps, of_node(Step::recompute, node));
+  };
+  EXPECT_EQ(1, count(1)) << "B";
+  EXPECT_EQ(1, count(2)) << "C";
+  EXPECT_LE(plan->cost.recompute_ms, 1 + 1 + 2 + 4) << "A may come again for dB, which reads a later";
+}
+
+// Alg. H: every copy has an end that compute waits for, and every value a place where it is freed.
+TEST(MemoryRepairs, CopiesAreAwaitedAndValuesAreFreed) {
+  Chain g;
+  const auto plan = plan_of(g.problem, g.with({{g.a, Treatment::swap}}), kAny);
+  ASSERT_TRUE(plan);
+  const auto out = place(plan->plan, {Step::d2h, g.a}), freed = place(plan->plan, {Step::free, g.a});
+  const auto waited =
+      std::find(plan->plan.steps.begin() + out, plan->plan.steps.end(), MemoryStep{Step::wait, g.a});
+  EXPECT_LT(out, waited - plan->plan.steps.begin());
+  EXPECT_LT(waited - plan->plan.steps.begin(), freed);
+  MemoryPlan without = plan->plan;
+  std::erase(without.steps, MemoryStep{Step::wait, g.a});
+  EXPECT_ANY_THROW(replay(g.problem, without));
+}
+
+// active_mem: a node's workspace counts while it runs, and not before or after.
+TEST(MemoryRepairs, WorkspaceCountsWhileItsNodeRuns) {
+  Chain g;
+  const std::int64_t plain = plan_of(g.problem, retain_all(g.problem), kAny)->cost.peak_bytes;
+  EXPECT_EQ(10 + 100 * 3 + 1 + 10, plain) << "x, a, b, c, loss, and dc while dC runs";
+  g.problem.graphs[0].nodes[0].workspace_bytes = 200;  // A runs while only x and a are there: 10 + 100 + 200
+  EXPECT_EQ(plain, plan_of(g.problem, retain_all(g.problem), kAny)->cost.peak_bytes);
+  g.problem.graphs[0].nodes[4].workspace_bytes = 50;
+  EXPECT_EQ(plain + 50, plan_of(g.problem, retain_all(g.problem), kAny)->cost.peak_bytes);
+}
+
+// Optimizer nodes: what reads a weight is not computed again after the weight was updated.
+TEST(MemoryRepairs, NothingIsComputedAgainFromAnUpdatedWeight) {
+  Chain g;
+  const int late = g.value(10, Kind::gradient);
+  g.problem.graphs[0].nodes[5].inputs = {g.dc};  // dB does not read a
+  g.node("late", kBackward, 1, {g.a}, {late});  // after the update of A's weight
+  EXPECT_FALSE(plan_of(g.problem, g.with({{g.a, Treatment::recompute}}), kAny));
+  EXPECT_TRUE(plan_of(g.problem, g.with({{g.a, Treatment::swap}}), kAny));
+}
+
+// Alg. C: on a channel that is busy, a copy begins when the one before it has ended; the stall is what is
+// left.
+TEST(MemoryRepairs, CopiesQueueOnTheirChannel) {
+  Chain g;
+  g.problem.link.bytes_per_ms = 5;  // 20 ms for each value
+  const auto one = plan_of(g.problem, g.with({{g.b, Treatment::swap}}), kAny),
+             two = plan_of(g.problem, g.with({{g.a, Treatment::swap}, {g.b, Treatment::swap}}), kAny);
+  ASSERT_TRUE(one && two);
+  // b leaves at 3 ms, or at 21 ms behind a, which left at 1 ms; it is back 40 ms later.
+  EXPECT_DOUBLE_EQ(one->cost.time_ms, replay(g.problem, one->plan).time_ms);
+  EXPECT_GE(two->cost.stall_ms, one->cost.stall_ms);
+  EXPECT_GT(one->cost.stall_ms, 0);
+}
+
+// A pair's plan is a whole period: what graph 0's forward leaves at the end is there at the start.
+TEST(MemoryRepairs, APairEndsAsItBegan) {
+  Chain first;
+  MemoryProblem pair = first.problem;
+  const int shift = static_cast<int>(std::ssize(pair.values));
+  for (MemoryValue v : first.problem.values) {
+    v.id += shift;
+    pair.values.push_back(v);
+  }
+  pair.graphs.push_back(first.problem.graphs[0]);
+  for (MemoryNode& n : pair.graphs[1].nodes)
+    for (auto* values : {&n.inputs, &n.outputs})
+      for (int& v : *values) v += shift;
+  const auto plan = plan_of(pair, retain_all(pair), kAny);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ((std::vector<int>{first.a, first.b, first.c}), [&] {
+    std::vector<int> start = plan->plan.resident_at_start;
+    std::erase(start, first.loss);
+    std::ranges::sort(start);
+    return start;
+  }());
+  // Both graphs' peaks: features of one beside the other's, never twice of one.
+  const std::int64_t alone = plan_of(first.problem, retain_all(first.problem), kAny)->cost.peak_bytes;
+  EXPECT_LT(plan->cost.peak_bytes, 2 * alone);
+  EXPECT_GT(plan->cost.peak_bytes, alone);
+  EXPECT_DOUBLE_EQ(2 * 33.0, plan->cost.time_ms);
+}
+
+// add_forward_node, as in Fig. 6: the forward order is fixed, and a node that comes before one backward node
+// comes before all later ones.
+TEST(MemoryRepairs, ForwardNodesKeepTheirOrderBesideBackward) {
+  Chain first;
+  MemoryProblem pair = first.problem;
+  const int shift = static_cast<int>(std::ssize(pair.values));
+  for (MemoryValue v : first.problem.values) {
+    v.id += shift;
+    pair.values.push_back(v);
+  }
+  pair.graphs.push_back(first.problem.graphs[0]);
+  for (MemoryNode& n : pair.graphs[1].nodes)
+    for (auto* values : {&n.inputs, &n.outputs})
+      for (int& v : *values) v += shift;
+  MemoryDecisions d = retain_all(pair);
+  d.forward_before[0] = {1, 3, 3, 3};  // of graph 1, before dC, dB, dA, update of graph 0
+  const auto plan = plan_of(pair, d, kAny);
+  ASSERT_TRUE(plan);
+  std::vector<std::pair<int, int>> order;
+  for (const MemoryStep& s : plan->plan.steps)
+    if (s.kind == Step::run) order.emplace_back(s.graph, s.node);
+  using Order = std::vector<std::pair<int, int>>;
+  EXPECT_EQ((Order{{1, 0}, {0, 4}, {1, 1}, {1, 2}, {0, 5}, {0, 6}, {0, 7}, {1, 3}}),
+            Order(order.begin(), order.begin() + 8));
+}
+
+}  // namespace
+}  // namespace tandem::testing
