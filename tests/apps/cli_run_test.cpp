@@ -240,7 +240,7 @@ TEST_F(CliRun, SimulatesFullBatchesAlsoIfTheLastOfAnEpochIsShort) {
 TEST_F(CliRun, RefusesToEvaluateWeightsThatAreNotFinite) {
   expect_refused(kTrain + "--steps 1 --lr 1e38 --arch mlp",
                  {"the trained network gives values that are not finite"});
-  expect_refused(kTrain + "--steps 1 --lr 0.05,1e38 --arch mlp", {"the trained network of model 1 gives"});
+  expect_refused(kTrain + "--steps 1 --lr 0.05,1e38 --on-nan stop --arch mlp", {"the trained network of model 1 gives"});
 }
 
 TEST_F(CliRun, SimulationWritesAProgramThatTheToolsRead) {
