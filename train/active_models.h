@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-/// Which of a Trainer's models still train, and which of them its Session holds: a model that stops is masked
-/// at once, and left out of the Session when that is made anew. Models are numbered from 0.
+/// Which of a Trainer's models still train, and which of them its Session holds. A model that stops is masked
+/// at once. It leaves when the Trainer makes another Session. Models are numbered from 0.
 class ActiveModels {
  public:
   explicit ActiveModels(int models);

@@ -64,6 +64,21 @@ std::ptrdiff_t place(const MemoryPlan& plan, const MemoryStep& step) {
 }
 MemoryStep of_node(Step kind, int node) { return {kind, -1, 0, node}; }
 
+// The graph of a problem twice, as a pair.
+MemoryProblem pair_of(const MemoryProblem& one) {
+  MemoryProblem pair = one;
+  const int shift = static_cast<int>(std::ssize(one.values));
+  for (MemoryValue v : one.values) {
+    v.id += shift;
+    pair.values.push_back(v);
+  }
+  pair.graphs.push_back(one.graphs[0]);
+  for (MemoryNode& n : pair.graphs[1].nodes)
+    for (auto* values : {&n.inputs, &n.outputs})
+      for (int& v : *values) v += shift;
+  return pair;
+}
+
 // "Candidates": made in forward and read in backward; with no reader in forward they rest from their producer
 // on.
 TEST(MemoryRepairs, CandidatesAreMadeInForwardAndReadInBackward) {
@@ -81,8 +96,8 @@ TEST(MemoryRepairs, CandidatesAreMadeInForwardAndReadInBackward) {
 // Alg. B, line 20: a swapped value must be back for the first recompute that reads it, not only for backward.
 TEST(MemoryRepairs, ASwapEndsBeforeTheFirstRecomputeThatReadsIt) {
   Chain g;
-  // b is computed again from a, which is on the host, before dC; dB, which reads a itself, comes later. The limit
-  // leaves no memory for a meanwhile.
+  // b is computed again from a, which is on the host, before dC; dB, which reads a itself, comes later. The
+  // limit leaves no memory for a meanwhile.
   g.problem.link.bytes_per_ms = 1000;
   const auto plan =
       plan_of(g.problem, g.with({{g.a, Treatment::swap}, {g.b, Treatment::recompute}}), /*limit=*/230);
@@ -140,7 +155,7 @@ TEST(MemoryRepairs, NothingIsComputedAgainFromAnUpdatedWeight) {
   Chain g;
   const int late = g.value(10, Kind::gradient);
   g.problem.graphs[0].nodes[5].inputs = {g.dc};  // dB does not read a
-  g.node("late", kBackward, 1, {g.a}, {late});  // after the update of A's weight
+  g.node("late", kBackward, 1, {g.a}, {late});   // after the update of A's weight
   EXPECT_FALSE(plan_of(g.problem, g.with({{g.a, Treatment::recompute}}), kAny));
   EXPECT_TRUE(plan_of(g.problem, g.with({{g.a, Treatment::swap}}), kAny));
 }
@@ -161,17 +176,8 @@ TEST(MemoryRepairs, CopiesQueueOnTheirChannel) {
 
 // A pair's plan is a whole period: what graph 0's forward leaves at the end is there at the start.
 TEST(MemoryRepairs, APairEndsAsItBegan) {
-  Chain first;
-  MemoryProblem pair = first.problem;
-  const int shift = static_cast<int>(std::ssize(pair.values));
-  for (MemoryValue v : first.problem.values) {
-    v.id += shift;
-    pair.values.push_back(v);
-  }
-  pair.graphs.push_back(first.problem.graphs[0]);
-  for (MemoryNode& n : pair.graphs[1].nodes)
-    for (auto* values : {&n.inputs, &n.outputs})
-      for (int& v : *values) v += shift;
+  const Chain first;
+  const MemoryProblem pair = pair_of(first.problem);
   const auto plan = plan_of(pair, retain_all(pair), kAny);
   ASSERT_TRUE(plan);
   EXPECT_EQ((std::vector<int>{first.a, first.b, first.c}), [&] {
@@ -190,17 +196,8 @@ TEST(MemoryRepairs, APairEndsAsItBegan) {
 // add_forward_node, as in Fig. 6: the forward order is fixed, and a node that comes before one backward node
 // comes before all later ones.
 TEST(MemoryRepairs, ForwardNodesKeepTheirOrderBesideBackward) {
-  Chain first;
-  MemoryProblem pair = first.problem;
-  const int shift = static_cast<int>(std::ssize(pair.values));
-  for (MemoryValue v : first.problem.values) {
-    v.id += shift;
-    pair.values.push_back(v);
-  }
-  pair.graphs.push_back(first.problem.graphs[0]);
-  for (MemoryNode& n : pair.graphs[1].nodes)
-    for (auto* values : {&n.inputs, &n.outputs})
-      for (int& v : *values) v += shift;
+  const Chain first;
+  const MemoryProblem pair = pair_of(first.problem);
   MemoryDecisions d = retain_all(pair);
   d.forward_before[0] = {1, 3, 3, 3};  // of graph 1, before dC, dB, dA, update of graph 0
   const auto plan = plan_of(pair, d, kAny);
