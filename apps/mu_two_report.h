@@ -10,12 +10,12 @@ struct MuTwoOptions {
   std::vector<std::string> only{};      ///< figures; empty: all
   std::vector<std::string> networks{};  ///< by name; empty: all
   int most_models = 0;                  ///< 0: 12
-  double kernel_us = 0;                 ///< what a kernel takes beside its operations and bytes; 0: as fitted
+  double kernel_us = 0;                 ///< what a kernel takes beside its operations and bytes; 0: 10
 };
 std::string mu_two_figure_help();
 
 /// Returns the page about μ-TWO: Figs. 1, 3, 7, 8 and 9, simulated on the paper's devices from the graphs of
-/// its six networks, and Tables D and E. Throws Error if an option names what is not there.
+/// its six networks. Throws Error if an option names what is not there.
 Report mu_two_report(const MuTwoOptions& options, const SaveReport& save);
 
 }  // namespace tandem::apps

@@ -40,7 +40,7 @@ void add_mu_two_options(CLI::App& command, ReproduceOptions& o) {
   command.add_option("--only", o.mu_two.only, "these figures alone; " + mu_two_figure_help())->delimiter(',');
   command.add_option("--networks", o.mu_two.networks, "these alone, as bert_base,vit_60m")->delimiter(',');
   command.add_option("--kernel-us", o.mu_two.kernel_us,
-                     "microseconds that a kernel takes beside its operations and bytes; 0: as fitted");
+                     "microseconds that a kernel takes beside its operations and bytes; 0: 10");
   command.add_option("--most-models", o.mu_two.most_models, "of Figs. 7, 8 and 9, at least 2; 0: 12");
 }
 
