@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,7 +22,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kTrainFiles = 5;
-constexpr std::string_view kTestFile = "test_batch.bin", kMetaFile = "batches.meta.txt", kUnfinished = ".tmp";
+constexpr std::string_view kTestFile = "test_batch.bin", kMetaFile = "batches.meta.txt",
+                           kUnfinished = ".tandem-tmp";  // a name that others do not choose
 
 /// A file that gets its name when `publish` is called. Without that call it leaves nothing.
 class NewFile {
@@ -73,13 +75,35 @@ void require_empty(const fs::path& dir) try {
       fmt::format("{}: cannot be listed ({}); check its permissions", dir.string(), e.code().message()));
 }
 
+std::vector<std::string> names_of_set() {
+  std::vector<std::string> names{std::string(kMetaFile), std::string(kTestFile)};
+  for (int i = 0; i < kTrainFiles; ++i) names.push_back(fmt::format("data_batch_{}.bin", i + 1));
+  return names;
+}
+
+std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names(), "\n")); }
+
+/// Throws Error if the directory holds files with a set's names, unless its class names say that it was
+/// drawn: CIFAR-10's own images cannot be drawn again.
+void require_drawn_set(const fs::path& dir) {
+  std::ifstream in(dir / kMetaFile);
+  const std::string meta(std::istreambuf_iterator<char>(in), {});
+  if (meta == meta_text()) return;
+  for (const std::string& name : names_of_set())
+    if (std::error_code none; fs::exists(fs::symlink_status(dir / name, none)))
+      throw Error(fmt::format(
+          "{}: its {} is not of a drawn data set, which {} would say, so it stays; choose another "
+          "directory, or remove it",
+          dir.string(), name, kMetaFile));
+}
+
 void prepare_directory(const fs::path& dir, bool force) {
   std::error_code error;
   fs::create_directories(dir, error);
   if (error || !fs::is_directory(dir))
     throw Error(fmt::format("{}: cannot be created as a directory ({}); choose another", dir.string(),
                             error ? error.message() : "a file has this name"));
-  if (!force) require_empty(dir);
+  force ? require_drawn_set(dir) : require_empty(dir);
 }
 
 // Images can be more than any disk holds.
@@ -122,7 +146,7 @@ void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t 
 
   std::deque<NewFile> files;
   NewFile& meta = files.emplace_back(dir / kMetaFile);
-  const std::string text = fmt::format("{}\n", fmt::join(drawn_class_names(), "\n"));
+  const std::string text = meta_text();
   meta.write(text.data(), std::ssize(text));
   meta.close();
   const std::int64_t share = train_images / kTrainFiles;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/runtime/run_limit.h>
 #include <tandem/core/runtime/timeline.h>
 
 namespace tandem::engine {
@@ -78,6 +79,60 @@ void CollectiveWatch::abort(const std::string& reason) {
   for (Comm* comm : comms_) comm->abort(reason);
 }
 
+void CollectiveWatch::set_ending(Ending ending) {
+  const std::lock_guard lock(mutex_);
+  ending_ = std::move(ending);
+  if (ending_.end_at && ending_at_) ending_.end_at(ending_at_->first, ending_at_->second);
+  ending_at_.reset();
+}
+
+void CollectiveWatch::request_end(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    requested_ = reason;
+  }
+  changed_.notify_all();
+}
+
+// Does what a message says that is about the end of all runs.
+void CollectiveWatch::end_together(int peer, const Message& message) {
+  if (message.word == Word::request) begin_end(message.text);
+  if (message.word == Word::hold) send(peer, Word::held, "", hold_own());
+  if (message.word == Word::held) held(message.batch);
+  if (message.word == Word::end_at) end_own(message.batch, message.text);
+}
+
+// On the first rank.
+void CollectiveWatch::begin_end(const std::string& reason) {
+  if (agreeing_) return;
+  agreeing_ = reason;
+  not_held_ = transport_->size();
+  for (int peer = 1; peer < transport_->size(); ++peer) send(peer, Word::hold);
+  held(hold_own());
+}
+
+void CollectiveWatch::held(std::int64_t batch) {
+  latest_ = std::max(latest_, batch);
+  if (--not_held_ > 0) return;
+  for (int peer = 1; peer < transport_->size(); ++peer) send(peer, Word::end_at, *agreeing_, latest_);
+  end_own(latest_, *agreeing_);
+}
+
+std::int64_t CollectiveWatch::hold_own() {
+  const std::lock_guard lock(mutex_);
+  is_held_ = true;
+  return ending_.hold ? ending_.hold() : 0;
+}
+
+void CollectiveWatch::end_own(std::int64_t batch, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  is_held_ = false;
+  if (ending_.end_at)
+    ending_.end_at(batch, reason);
+  else
+    ending_at_ = {batch, reason};
+}
+
 bool CollectiveWatch::write() const try {
   std::error_code none;
   if (options_.directory.empty() || !std::filesystem::is_directory(options_.directory, none)) return false;
@@ -91,7 +146,8 @@ bool CollectiveWatch::write() const try {
 // Returns whether the watch goes on.
 bool CollectiveWatch::sleep(std::chrono::milliseconds time) {
   std::unique_lock lock(mutex_);
-  return !changed_.wait_for(lock, time, [&] { return closing_; });
+  changed_.wait_for(lock, time, [&] { return closing_ || requested_; });
+  return !closing_;
 }
 
 void CollectiveWatch::receive(int peer) {
@@ -105,9 +161,18 @@ void CollectiveWatch::work() try {
     std::erase_if(sent_, [&](Sent& s) { return !s.request.handle || transport_->ended(s.request); });
     if (const auto why = listen()) return end(*why, true);
     if (!goes_on) return;
+    if (const auto reason = take_request())
+      transport_->rank() == 0 ? begin_end(*reason) : send(0, Word::request, *reason);
     if (const auto why = consider()) return end(*why, false);
   }
 } catch (const std::exception&) {  // the other ranks are gone, or have aborted; their messages say why
+  const std::lock_guard lock(mutex_);
+  if (is_held_ && ending_.end_at) ending_.end_at(RunLimit::kNone, "");
+}
+
+std::optional<std::string> CollectiveWatch::take_request() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(requested_, std::nullopt);
 }
 
 // Takes all messages that are here. Returns why the job ends, if another rank says so.
@@ -121,14 +186,15 @@ std::optional<std::string> CollectiveWatch::listen() {
       receive(peer);
       if (message.word == Word::question) send(peer, Word::answer);
       if (message.word == Word::answer) p.answer = message.state;
+      end_together(peer, message);
     }
   }
   return {};
 }
 
-void CollectiveWatch::send(int peer, Word word, const std::string& text) {
+void CollectiveWatch::send(int peer, Word word, const std::string& text, std::int64_t batch) {
   Sent& sent = sent_.emplace_back(std::make_unique<Message>());
-  *sent.message = {word, own(), {}};
+  *sent.message = {word, own(), batch, {}};
   std::copy_n(text.data(), std::min(text.size(), sizeof sent.message->text - 1), sent.message->text);
   sent.request = transport_->send({peer, kWatchChannel}, reinterpret_cast<std::byte*>(sent.message.get()),
                                   sizeof *sent.message);
@@ -150,8 +216,11 @@ std::string CollectiveWatch::doing() const {
 std::optional<std::string> CollectiveWatch::consider() {
   const CallState mine = record_.state();
   const auto now = Clock::now();
-  const double waited = steady_seconds() - std::max(mine.since, excused_until_);
-  if (mine.open == 0 || waited < seconds(patience_ - answer_time_)) {
+  const double waited = mine.open > 0 ? steady_seconds() - mine.since : 0;
+  if (waited < seconds(options_.first_notice)) next_notice_ = seconds(options_.first_notice);
+  const bool is_late = mine.open > 0 && steady_seconds() - std::max(mine.since, excused_until_) >=
+                                            seconds(patience_ - answer_time_);
+  if (!is_late && (mine.open == 0 || waited < next_notice_)) {
     asked_.reset();
     return {};
   }
@@ -162,12 +231,18 @@ std::optional<std::string> CollectiveWatch::consider() {
       if (peer != transport_->rank()) send(peer, Word::question);
   }
   if (now < *asked_ + answer_time_) return {};
+  if (!is_late) {
+    if (first_to_wait(0)) options_.tell(notice(mine, waited));
+    next_notice_ = 2 * next_notice_;
+    asked_.reset();
+    return {};
+  }
   if (somebody_may_take_longer()) {
     excused_until_ = steady_seconds();
     asked_.reset();
     return {};
   }
-  if (!first_to_wait() && now < *asked_ + 2 * answer_time_) return {};
+  if (!first_to_wait(seconds(patience_ - 2 * answer_time_)) && now < *asked_ + 2 * answer_time_) return {};
   return verdict();
 }
 
@@ -183,13 +258,40 @@ bool CollectiveWatch::somebody_may_take_longer() const {
   return may;
 }
 
-// Of the ranks that wait as long, the first one reports.
-bool CollectiveWatch::first_to_wait() const {
+// Of the ranks that have waited for longer than `time`, the first one reports.
+bool CollectiveWatch::first_to_wait(double time) const {
   for (int rank = 0; rank < transport_->rank(); ++rank)
     if (const auto& answer = peers_[static_cast<std::size_t>(rank)].answer;
-        answer && answer->open > 0 && answer->since > seconds(patience_ - 2 * answer_time_))
+        answer && answer->open > 0 && answer->since > time)
       return false;
   return true;
+}
+
+// The numbers of the ranks that have not come.
+std::vector<std::string> CollectiveWatch::absent_ranks() const {
+  std::vector<std::string> ranks;
+  for (int rank = 0; rank < transport_->size(); ++rank)
+    if (rank != transport_->rank() && !absence(peers_[static_cast<std::size_t>(rank)].answer).empty())
+      ranks.push_back(fmt::format("{}", rank));
+  return ranks;
+}
+
+std::string CollectiveWatch::notice(const CallState& mine, double waited) const {
+  std::vector<std::string> absent = absent_ranks();
+  std::string why;
+  if (absent.size() == 1) {
+    const auto& answer = peers_[static_cast<std::size_t>(std::stoi(absent[0]))].answer;
+    why = answer && !answer->running ? ", which is between two runs and may be saving or planning"
+                                     : ", which " + absence(answer);
+  }
+  const std::size_t all = absent.size();
+  absent.resize(std::min(all, kNamed));
+  return fmt::format("rank {} has waited {:.3g} s for {}{} in {}{}", transport_->rank(), waited,
+                     all == 0   ? "ranks that wait too"
+                     : all == 1 ? "rank " + absent[0]
+                                : fmt::format("ranks {}", fmt::join(absent, ", ")),
+                     all > kNamed ? fmt::format(" and {} more", all - kNamed) : "", describe(mine.oldest),
+                     why);
 }
 
 std::string CollectiveWatch::verdict() const {

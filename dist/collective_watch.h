@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <tandem/core/base/error.h>
@@ -30,10 +31,13 @@ struct WatchOptions {
   std::string advice{};  ///< what helps then: the end of the message
   /// What the lanes of a rank of this process are in, one line per lane; it is told before the job ends.
   std::function<std::string(int rank)> lanes{};
+  /// How long a call waits until it is told for whom; then again after twice as long, and so on.
+  std::chrono::milliseconds first_notice{30'000};
 };
 
-/// Watches the calls of a rank's Comms. If one has waited until just before the deadline, it finds out which
-/// ranks have not come, writes each rank's last calls, aborts the Comms, and ends the job.
+/// Watches the calls of a rank's Comms. If one waits for long, it tells for which ranks. If one has waited
+/// until just before the deadline, it finds out which ranks have not come, writes each rank's last calls,
+/// aborts the Comms, and ends the job.
 ///
 /// The watches of the ranks ask each other where they are, shortly before the deadline passes. A rank whose
 /// watch answers may take as long as it needs between two runs: it may write a checkpoint, plan, or be in a
@@ -53,6 +57,17 @@ class CollectiveWatch {
   void remove(Comm& comm);
   void abort(const std::string& reason);
 
+  /// How this rank's run ends early, after the same batch on all ranks (RunLimit).
+  struct Ending {
+    std::function<std::int64_t()> hold;
+    std::function<void(std::int64_t batch, const std::string& reason)> end_at;
+  };
+  /// Says how; without an argument: not at all, which is how a watch begins. Then the ranks' runs end at once
+  /// when they begin.
+  void set_ending(Ending ending = {});
+  /// Ends the runs of all ranks soon, after the same batch. Any thread of any rank can call it.
+  void request_end(const std::string& reason);
+
   /// Writes the last calls of this rank, if there is a directory for them. Returns whether they were written.
   bool write() const;
   /// Returns what this rank does: "has waited for 2.0 s in batch 17, all-reduce of block2 (channel 5, 4096
@@ -61,11 +76,14 @@ class CollectiveWatch {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Word : std::uint8_t { question, answer, end };
+  /// The last four end all runs after the same batch: a rank asks the first one for it; the first one says
+  /// hold, the others answer held, and it says at which batch to end.
+  enum class Word : std::uint8_t { question, answer, end, request, hold, held, end_at };
   struct Message {
     Word word;
     CollectiveRecord::CallState state;  // of the sender; `since` is how many seconds ago
-    char text[1000];                    // why the job ends
+    std::int64_t batch;
+    char text[1000];  // why the job or the run ends
   };
   struct Peer {
     Message in;
@@ -79,14 +97,22 @@ class CollectiveWatch {
 
   void work();
   bool sleep(std::chrono::milliseconds time);
+  std::optional<std::string> take_request();
   void receive(int peer);
-  void send(int peer, Word word, const std::string& text = "");
+  void send(int peer, Word word, const std::string& text = "", std::int64_t batch = 0);
+  void end_together(int peer, const Message& message);
+  void begin_end(const std::string& reason);
+  void held(std::int64_t batch);
+  std::int64_t hold_own();
+  void end_own(std::int64_t batch, const std::string& reason);
   CollectiveRecord::CallState own() const;
   std::optional<std::string> listen();
   std::optional<std::string> consider();
   void ask(Clock::time_point now);
   bool somebody_may_take_longer() const;
-  bool first_to_wait() const;
+  bool first_to_wait(double seconds) const;
+  std::vector<std::string> absent_ranks() const;
+  std::string notice(const CollectiveRecord::CallState& mine, double waited) const;
   std::string verdict() const;
   void dump() const;
   void end(const std::string& why, bool told);
@@ -98,11 +124,20 @@ class CollectiveWatch {
   std::vector<Peer> peers_;
   std::vector<Sent> sent_;
   std::optional<Clock::time_point> asked_;  // about the oldest call
+  double next_notice_ = 0;                  // seconds that a call waits until then
   double excused_until_ = 0;                // seconds of steady_clock, from which the deadline counts again
   std::mutex mutex_;                        // guards what follows
   std::condition_variable changed_;
   bool closing_ = false;
   std::set<Comm*> comms_;
+  Ending ending_;
+  std::optional<std::string> requested_;                           // an end, not passed on yet
+  std::optional<std::pair<std::int64_t, std::string>> ending_at_;  // before `ending_` was set
+  bool is_held_ = false;                                           // this rank's run
+  // What follows is the watch thread's, on the first rank: an end that is being agreed on.
+  std::optional<std::string> agreeing_;
+  int not_held_ = 0;
+  std::int64_t latest_ = 0;
   std::thread thread_;
 };
 

@@ -32,6 +32,16 @@ int number(const char* name, const char* text) {
   return value;
 }
 
+// Without this, each process would train alone.
+void refuse_torchrun(const std::function<const char*(const char*)>& get) {
+  const char *rank = get("RANK"), *size = get("WORLD_SIZE");
+  if (!rank || !size || !get("MASTER_ADDR") || std::strcmp(size, "1") == 0) return;
+  throw Error(fmt::format(
+      "environment: RANK={} and WORLD_SIZE={} are torchrun's, whose processes Tandem cannot connect; start the "
+      "ranks with mpirun or srun, or unset RANK",
+      rank, size));
+}
+
 }  // namespace
 
 LaunchEnvironment launch_environment(const std::function<const char*(const char*)>& get) {
@@ -47,6 +57,7 @@ LaunchEnvironment launch_environment(const std::function<const char*(const char*
     found.local_size = local_size ? number(names.local_size, local_size) : 0;
     return found;
   }
+  refuse_torchrun(get);
   return {};
 }
 

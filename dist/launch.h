@@ -15,7 +15,7 @@ struct LaunchEnvironment {
 /// Reads the variables that the launcher set in the environment: Open MPI's OMPI_COMM_WORLD_*, else PMI_*
 /// (MPICH, Intel MPI), else srun's SLURM_* (ignored if SLURM_STEP_ID is missing, as in a batch script). Needs
 /// no MPI. `get` replaces getenv. Throws Error, naming the variable, if its value is not a number or the rank
-/// is not below the size.
+/// is not below the size; and if torchrun started the process, which Tandem does not understand.
 LaunchEnvironment launch_environment();
 LaunchEnvironment launch_environment(const std::function<const char*(const char*)>& get);
 

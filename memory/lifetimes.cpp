@@ -9,7 +9,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-Lifetimes::Lifetimes(const MemoryProblem& p) : p_(p), producer_(p.values.size()), rest_ms_(p.values.size()) {
+Lifetimes::Lifetimes(const MemoryProblem& p)
+    : p_(p), producer_(p.values.size()), rest_ms_(p.values.size()), seen_(p.values.size()) {
   for (std::size_t g = 0; g < p.graphs.size(); ++g) {
     std::vector<double> last(p.values.size(), kNever);
     double clock = 0;
@@ -35,24 +36,24 @@ Lifetimes::Lifetimes(const MemoryProblem& p) : p_(p), producer_(p.values.size())
 }
 double Lifetimes::recompute_ms(int v, const std::vector<Treatment>& treatments,
                                std::vector<int>* needed) const {
-  std::vector<bool> seen(p_.values.size());
+  ++call_;
   double ms = 0;
-  add(v, treatments, seen, ms, needed, true);
+  add(v, treatments, ms, needed, true);
   return ms;
 }
 
-void Lifetimes::add(int v, const std::vector<Treatment>& t, std::vector<bool>& seen, double& ms,
-                    std::vector<int>* needed, bool first) const {
+void Lifetimes::add(int v, const std::vector<Treatment>& t, double& ms, std::vector<int>* needed,
+                    bool first) const {
   const Producer& p = producer_[static_cast<std::size_t>(v)];
-  if (!p.exists || seen[static_cast<std::size_t>(v)]) return;
+  if (!p.exists || seen_[static_cast<std::size_t>(v)] == call_) return;
   const Treatment treatment = t[static_cast<std::size_t>(v)];
   const bool there = rest_ms(v) > 0 && (treatment == Treatment::retain || treatment == Treatment::swap);
   if (there && !first) return;
   const MemoryNode& node = p_.graphs[p.graph].nodes[p.node];
-  for (const int out : node.outputs) seen[static_cast<std::size_t>(out)] = true;
+  for (const int out : node.outputs) seen_[static_cast<std::size_t>(out)] = call_;
   if (needed && !first) needed->push_back(v);
   ms += node.run_ms;
-  for (const int in : node.inputs) add(in, t, seen, ms, needed, false);
+  for (const int in : node.inputs) add(in, t, ms, needed, false);
 }
 
 }  // namespace tandem::engine

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <tandem/memory/memory_decisions.h>
@@ -25,12 +26,14 @@ class Lifetimes {
     std::size_t graph, node;
     bool exists;
   };
-  void add(int v, const std::vector<Treatment>& t, std::vector<bool>& seen, double& ms,
-           std::vector<int>* needed, bool first) const;
+  void add(int v, const std::vector<Treatment>& t, double& ms, std::vector<int>* needed, bool first) const;
 
   const MemoryProblem& p_;
   std::vector<Producer> producer_;
   std::vector<double> rest_ms_;
+  // Per value: the last call of recompute_ms that met it, so one thread at a time can call that.
+  mutable std::vector<std::int64_t> seen_;
+  mutable std::int64_t call_ = 0;
 };
 
 }  // namespace tandem::engine

@@ -6,7 +6,6 @@
 #include <random>
 #include <utility>
 
-#include <tandem/core/base/contains.h>
 #include <tandem/core/base/named.h>
 #include <tandem/memory/lifetimes.h>
 #include <tandem/memory/optimal_plan.h>
@@ -62,6 +61,7 @@ class Greedy {
         limit_(limit),
         options_(options),
         lifetimes_(problem),
+        first_readers_(first_readers(problem)),
         d_(retain_all(problem)),
         now_(*plan_of(problem, d_, limit)),
         left_(candidates_of(problem)) {
@@ -96,8 +96,11 @@ class Greedy {
       return lifetimes_.rest_ms(v) - (options_.free_time ? 2 * p_.copy_ms(v) : 0);
     });
     const std::vector<int> count = counts();
-    const int r = *std::ranges::max_element(
-        left_, {}, [&](int v) { return recompute_ratio(v, count[static_cast<std::size_t>(v)]); });
+    int r = left_.front();
+    double most = -1;
+    for (const int v : left_)
+      if (const double ratio = recompute_ratio(v, count[static_cast<std::size_t>(v)]); ratio > most)
+        most = ratio, r = v;
     Try recomputed{r, d_, {}};
     treatment(recomputed.decisions, r) = Treatment::recompute;
     recomputed.plan = plan_of(p_, recomputed.decisions, limit_);
@@ -135,7 +138,7 @@ class Greedy {
     treatment(t.decisions, v) = Treatment::swap;
     t.plan = plan_of(p_, t.decisions, limit_);
     if (!options_.multiplexes || !p_.is_pair()) return t;
-    const auto [half, reader] = first_reader(v);
+    const auto [half, reader] = first_readers_[static_cast<std::size_t>(v)];
     auto& before = t.decisions.forward_before[half];
     const int forward = p_.graphs[static_cast<std::size_t>(1 - half)].forward_nodes();
     while (t.plan->cost.stall_ms > now_.cost.stall_ms + 1e-9 && before[reader] < forward) {
@@ -151,24 +154,31 @@ class Greedy {
     }
     return t;
   }
-  // The graph of a value, and its first reader among the nodes of backward and update.
-  std::pair<int, std::size_t> first_reader(int v) const {
-    for (int g = 0; g < std::ssize(p_.graphs); ++g) {
-      const auto& nodes = p_.graphs[static_cast<std::size_t>(g)].nodes;
+  using Reader = std::pair<int, std::size_t>;
+  // Per value: its graph, and its first reader among the nodes of backward and update.
+  static std::vector<Reader> first_readers(const MemoryProblem& problem) {
+    std::vector<Reader> readers(problem.values.size());
+    std::vector<bool> found(readers.size());
+    for (int g = 0; g < std::ssize(problem.graphs); ++g) {
       std::size_t b = 0;
-      for (const MemoryNode& n : nodes) {
+      for (const MemoryNode& n : problem.graphs[static_cast<std::size_t>(g)].nodes) {
         if (n.phase == Phase::forward) continue;
-        if (contains(n.inputs, v)) return {g, b};
+        for (const int v : n.inputs)
+          if (const auto i = static_cast<std::size_t>(v); !found[i]) {
+            found[i] = true;
+            readers[i] = {g, b};
+          }
         ++b;
       }
     }
-    return {0, 0};
+    return readers;
   }
 
   const MemoryProblem& p_;
   std::int64_t limit_;
   Options options_;
   Lifetimes lifetimes_;
+  std::vector<Reader> first_readers_;
   MemoryDecisions d_;
   CostedPlan now_;
   std::vector<int> left_;  // neither swapped nor recomputed yet

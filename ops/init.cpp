@@ -7,6 +7,8 @@
 #include <tandem/core/base/convert.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/rng.h>
+#include <tandem/core/base/team.h>
+#include <tandem/ops/cpu/parallel.h>
 
 namespace tandem::init {
 using namespace engine;
@@ -17,8 +19,11 @@ template <class Draw> Tensor fill(TensorType type, const std::string& path, std:
     throw Error(fmt::format("{}: initial weights must be floating, not {}", path, to_string(type)));
   Tensor tensor = Tensor::empty(std::move(type));
   const RngKey key{seed, 0, fnv1a(path)};
-  for (std::int64_t i = 0; i < tensor.elements(); ++i)
-    store_element(tensor.dtype(), tensor.data(), i, draw(key, static_cast<std::uint64_t>(i)));
+  const int threads = useful_threads(TeamSize::current(), tensor.type().bytes());
+  parallel_parts(threads, tensor.elements(), [&, data = tensor.data()](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      store_element(tensor.dtype(), data, i, draw(key, static_cast<std::uint64_t>(i)));
+  });
   return tensor;
 }
 

@@ -232,7 +232,7 @@ void AllReduceTuning::draw_threads() {
   session_.set_threads(threads, program_);
 }
 
-std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
+std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most, RunLimit* limit) {
   if (most < 1) return 0;
   if (step_ == Step::begin) {
     begin(end_ - first_batch);
@@ -242,9 +242,9 @@ std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
     done_ += most;
     const bool looks = has_plan_ && options_.drift && done_ >= kLeastBatchesPerPlan && most >= kResultBatches;
     if (looks) measure(kResultBatches);
-    session_.run(first_batch, most, program_);
-    if (looks) look_for_drift(end_ - first_batch - most);
-    return most;
+    const std::int64_t ran = session_.run(first_batch, most, program_, limit);
+    if (looks && ran == most) look_for_drift(end_ - first_batch - most);
+    return ran;
   }
   const bool random = step_ == Step::random_plans, lags = session_.program(program_).max_lag > 0;
   const std::int64_t measured = step_ == Step::layers ? kLayerBatches

@@ -43,8 +43,9 @@ class AllReduceTuning {
   const std::string& why_unfit() const { return why_unfit_; }
   bool is_planned() const { return step_ == Step::planned; }
   /// Trains up to `most` batches from `first_batch` on; returns how many. Each call drains the schedule. It
-  /// returns 0 if `most` is, or if it has just found out that there will be no plan.
-  std::int64_t run(std::int64_t first_batch, std::int64_t most);
+  /// returns 0 if `most` is, or if it has just found out that there will be no plan. Once the all-reduces are
+  /// planned, `limit` can end it earlier.
+  std::int64_t run(std::int64_t first_batch, std::int64_t most, engine::RunLimit* limit = nullptr);
   /// The Program of the current step; of the plan, if that is made.
   engine::ProgramHandle program() const { return program_; }
   /// Complete on the root rank, once the all-reduces are planned.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +27,9 @@ bool is_leftover(const std::string& name) {
   });
 }
 
+// What a manifest begins with. In an unfinished checkpoint it is the whole file.
+const std::string kBegin = "{\n \"format\": \"tandem checkpoint";
+
 std::optional<Checkpoint> whole_checkpoint(const std::string& path, CheckpointCheck check) try {
   return read_checkpoint(path, check);
 } catch (const Error&) {
@@ -44,6 +49,31 @@ void check_request(const std::string& path, std::int64_t step, const std::vector
 
 }  // namespace
 
+bool names_checkpoint(const std::string& name) { return checkpoint_step(name) || is_leftover(name); }
+
+bool is_own_checkpoint(const std::string& path) {
+  std::error_code none;
+  if (!fs::is_directory(fs::symlink_status(path, none))) return false;
+  if (fs::is_empty(path, none)) return true;
+  std::string head(kBegin.size(), '\0');
+  std::ifstream in(fs::path(path) / kManifest);
+  in.read(head.data(), std::ssize(head));
+  head.resize(static_cast<std::size_t>(in.gcount()));
+  const bool has_just_begun =
+      names_in(path) == std::vector<std::string>{kManifest} && kBegin.starts_with(head);
+  return head == kBegin || has_just_begun;
+}
+
+// The manifest last: by it one knows a directory of which a part is removed.
+void remove_checkpoint(Files& files, const std::string& path) {
+  std::error_code none;
+  if (!fs::is_symlink(path, none))
+    for (const std::string& name : names_in(path))
+      if (const auto file = fs::path(path) / name; name != kManifest && !fs::is_directory(file, none))
+        remove_file(files, file.string());
+  remove_directory(files, path);
+}
+
 CheckpointStore::CheckpointStore(std::string directory, Retention retention, Files& files)
     : directory_(std::move(directory)), retention_(retention), files_(files) {
   if (retention.last < 2 || retention.every < 0)
@@ -53,8 +83,9 @@ CheckpointStore::CheckpointStore(std::string directory, Retention retention, Fil
         retention.last, retention.every));
   make_directories(files_, directory_);
   for (const std::string& name : names_in(directory_))
-    if (const fs::path left = fs::path(directory_) / name; is_leftover(name) && fs::is_directory(left))
-      remove_directory(files_, left.string());
+    if (const auto left = (fs::path(directory_) / name).string();
+        is_leftover(name) && is_own_checkpoint(left))
+      remove_checkpoint(files_, left);
 }
 
 std::string CheckpointStore::path(std::int64_t step) const {
@@ -75,12 +106,12 @@ Checkpoint CheckpointStore::save(std::int64_t step, const std::vector<Checkpoint
           whole, path(later), step));
   Checkpoint saved;
   try {
-    remove_directory(files_, unfinished);
+    remove_checkpoint(files_, unfinished);
     saved = write(unfinished, step, files, score);
     replace(unfinished, whole);
   } catch (...) {
     try {
-      remove_directory(files_, unfinished);
+      remove_checkpoint(files_, unfinished);
     } catch (const std::exception&) {  // the next store removes it
     }
     throw;
@@ -100,6 +131,8 @@ Checkpoint CheckpointStore::write(const std::string& path, std::int64_t step,
                                   const std::vector<CheckpointFile>& files, std::optional<double> score) {
   CheckpointManifest manifest{step, score, {}};
   make_directory(files_, path);
+  write_durably(files_, path + "/" + kManifest,
+                [](const Sink& sink) { sink(std::as_bytes(std::span(kBegin))); });
   for (const CheckpointFile& f : files) {
     CheckpointManifest::File written{f.name, 0, ""};
     Checksum sum;
@@ -124,20 +157,20 @@ Checkpoint CheckpointStore::write(const std::string& path, std::int64_t step,
 void CheckpointStore::replace(const std::string& unfinished, const std::string& whole) {
   const bool damaged = fs::exists(fs::symlink_status(whole));
   if (damaged) {
-    remove_directory(files_, whole + kGivenUp);
+    remove_checkpoint(files_, whole + kGivenUp);
     rename_durably(files_, whole, whole + kGivenUp);
   }
   rename_durably(files_, unfinished, whole);
-  if (damaged) remove_directory(files_, whole + kGivenUp);
+  if (damaged) remove_checkpoint(files_, whole + kGivenUp);
 }
 
 // Renames first, so that a half-removed directory is not taken for a checkpoint.
 void CheckpointStore::remove(std::int64_t step) {
   const std::string whole = path(step), given_up = whole + kGivenUp;
   read_.erase(step);
-  remove_directory(files_, given_up);
+  remove_checkpoint(files_, given_up);
   rename_durably(files_, whole, given_up);
-  remove_directory(files_, given_up);
+  remove_checkpoint(files_, given_up);
 }
 
 void CheckpointStore::remove_after(std::int64_t step) {

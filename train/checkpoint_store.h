@@ -18,6 +18,15 @@ struct Retention {
   bool best = false;       ///< also the one with the highest score; of equal ones, the newest
 };
 
+/// Returns whether a name in a directory of checkpoints is `step-N`, or what an interrupted save or removal
+/// can leave of it: step-N.tmp, step-N.old.
+bool names_checkpoint(const std::string& name);
+/// Returns whether a directory of such a name is one that a CheckpointStore wrote, also partly: its manifest
+/// says so, or it is empty.
+bool is_own_checkpoint(const std::string& path);
+/// Removes a directory that a CheckpointStore wrote. Throws Error naming what cannot be removed.
+void remove_checkpoint(engine::Files& files, const std::string& path);
+
 /// A file to save: `write` passes its contents to the sink.
 struct CheckpointFile {
   std::string name;

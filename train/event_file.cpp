@@ -62,6 +62,9 @@ std::string event(std::int64_t step, const std::string& what) {
   return field(1, now.count()) + field(2, step) + what;
 }
 
+// SourceMetadata { string writer = 1; }, field 10 of Event
+std::string writer() { return field(10, field(1, std::string_view("tandem"))); }
+
 // Returns a name that sorts after all existing ones, even within the same second.
 std::string next_name(const std::string& directory) {
   std::int64_t second = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -83,7 +86,7 @@ EventFile::EventFile(const std::string& directory, std::int64_t first_step)
   make_directories(Files::system(), directory);
   out_.open(path_, std::ios::binary);
   if (!out_) throw Error(fmt::format("'{}' cannot be written: {}", path_, std::strerror(errno)));
-  write(event(0, field(3, std::string_view("brain.Event:2"))));  // file_version
+  write(event(0, field(3, std::string_view("brain.Event:2")) + writer()));  // file_version
   // SessionLog { START }: earlier values of this step and later ones do not count
   if (event_files(directory).size() > 1) write(event(first_step, field(7, field(1, std::int64_t{1}))));
 }
@@ -99,6 +102,8 @@ void EventFile::write(const std::string& event) {
   out_ << length << fixed(masked(crc32c(length))) << event << fixed(masked(crc32c(event))) << std::flush;
   if (!out_) throw Error(fmt::format("'{}' cannot be written: is the disk full?", path_));
 }
+
+bool begins_as_event_file(std::string_view bytes) { return bytes.find(writer()) != std::string_view::npos; }
 
 std::vector<std::string> event_files(const std::string& directory) {
   std::vector<std::string> files;

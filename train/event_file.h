@@ -26,6 +26,9 @@ class EventFile {
   std::ofstream out_;
 };
 
+/// Returns whether the first bytes of a file are those that an EventFile writes: a "tandem" says so in them.
+bool begins_as_event_file(std::string_view bytes);
+
 /// Returns the event files in a directory, in order of names; none if the directory does not exist.
 std::vector<std::string> event_files(const std::string& directory);
 

@@ -43,31 +43,33 @@ std::string to_json(const TrainProgress& p, const RunNotes& notes) {
   return text + "}\n";
 }
 
+constexpr std::int64_t kMostCount = 1'000'000'000'000'000;  // what a run can add to
+
 // Keys that older versions did not write have their defaults.
 TrainProgress progress_from_json(const std::string& text) {
   const JsonInput j = JsonInput::parse("run state", text), losses = j["losses"].required();
   losses.require_keys({"batches", "sum", "not_finite"});
   TrainProgress p;
-  p.batch = j["batch"].required().integer<std::int64_t>(0, 0);
+  p.batch = j["batch"].required().integer<std::int64_t>(0, 0, kMostCount);
   for (const JsonInput& value : losses["batches"].required().items())
     p.losses.batches.push_back(value.number(0, 0, kAnyLoss));
   for (const JsonInput& value : losses["sum"].required().items())
     p.losses.sum.push_back(value.number(0, -kAnyLoss, kAnyLoss));
-  p.losses.not_finite = losses["not_finite"].required().integer<std::int64_t>(0, 0);
+  p.losses.not_finite = losses["not_finite"].required().integer<std::int64_t>(0, 0, kMostCount);
   p.best_accuracy = j["best_accuracy"].number(p.best_accuracy, -1, 1);
-  p.epochs_since_best = j["epochs_since_best"].integer<std::int64_t>(0, 0);
-  p.rollbacks = j["rollbacks"].integer<std::int64_t>(0, 0);
+  p.epochs_since_best = j["epochs_since_best"].integer<std::int64_t>(0, 0, kMostCount);
+  p.rollbacks = j["rollbacks"].integer<std::int64_t>(0, 0, kMostCount);
   for (const JsonInput& entry : j["stopped"].items()) {
     entry.require_keys({"model", "batch", "diverged"});
     p.stopped.push_back({entry["model"].required().integer(0, 0),
-                         entry["batch"].required().integer<std::int64_t>(0, 0),
+                         entry["batch"].required().integer<std::int64_t>(0, 0, kMostCount),
                          entry["diverged"].flag(false)});
   }
   for (const JsonInput& entry : j["accuracies"].items()) {
     entry.require_keys({"sum", "best", "epochs", "last", "loss"});
     p.accuracies.push_back({entry["sum"].required().number(0, 0, kAnyLoss),
                             entry["best"].required().number(0, 0, 1),
-                            entry["epochs"].required().integer<std::int64_t>(0, 0),
+                            entry["epochs"].required().integer<std::int64_t>(0, 0, kMostCount),
                             entry["last"].number(0, 0, 1), entry["loss"].number(0, -kAnyLoss, kAnyLoss)});
   }
   return p;

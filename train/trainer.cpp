@@ -259,7 +259,7 @@ void Trainer::load(const StateDict& state, TrainProgress progress) {
   progress_ = std::move(progress);
   for (const StoppedModel& stopped : progress_.stopped) active_->stop(stopped.model);
   leave_out_stopped();
-  evaluated_ = -1;
+  evaluated_ = saved_ = -1;
 }
 
 void Trainer::load(const Checkpoint& checkpoint) {
@@ -279,6 +279,7 @@ void Trainer::load(const Checkpoint& checkpoint) {
         checkpoint.path, e.what()));
   }
   load(state, std::move(progress));
+  saved_ = progress_.batch;
 }
 
 EpochResult Trainer::fit() try {
@@ -289,13 +290,16 @@ EpochResult Trainer::fit() try {
   bool ends = agree_to_end();
   for (bool first = true; progress_.batch < length_.total && !ends; first = false) {
     if (first || at_epoch_end()) begin_epoch();
+    const std::int64_t before = progress_.batch;
     go_on(next_drain());
     if (recovery_.act(progress_.batch)) continue;  // went back
+    const bool ends_here = agree_to_end_here();
     bool saves = false;
-    if (at_epoch_end()) {
+    if (at_epoch_end() && progress_.batch > before) {
       saves = end_epoch() && options_.checkpoint_every > 0;  // a pruned model as it is now
       ends = agree_to_end();
     }
+    if (ends_here) end_here();
     if (saves || checkpoint_is_due(ends)) {
       save();
       recovery_.keep();
@@ -327,6 +331,7 @@ void Trainer::go_on(std::int64_t end) {
     const std::int64_t drain = std::min(end, next_drain());
     const std::int64_t left_out = recovery_.next_left_out(progress_.batch, drain);
     run_section(left_out);
+    if (progress_.batch < left_out) return;  // the run ends early
     if (left_out < drain) feed_->start(++progress_.batch, length_.total);
   }
 }
@@ -351,20 +356,27 @@ void Trainer::rehearse(std::int64_t batch, std::int64_t end) {
   timer_.go_on();
 }
 
-// Trains whole batches, some of which may also plan the all-reduces.
-void Trainer::train(std::int64_t batch, std::int64_t end) {
-  if (!tuning_) session_->run(batch, end - batch);
-  while (tuning_ && batch < end) {
+// Trains whole batches, some of which may also plan the all-reduces. Returns the batch before which it ended.
+std::int64_t Trainer::train(std::int64_t batch, std::int64_t end) {
+  constexpr std::int64_t kWhole = 64;  // batches of a run that plans and does not end early, at most
+  if (!tuning_) batch += session_->run(batch, end - batch, {}, &limit_);
+  while (tuning_ && batch < std::min(end, limit_.end())) {
     const bool was_planned = tuning_->is_planned();
-    if (!was_planned && session_->program().max_lag > 0)
+    if (!was_planned && session_->program().max_lag > 0) {
       rehearse(batch, end);
-    else
-      batch += tuning_->run(batch, end - batch);
+    } else if (was_planned) {
+      batch += tuning_->run(batch, end - batch, &limit_);
+    } else {
+      const std::int64_t whole = std::min(end, batch + kWhole);
+      if (!limit_.claim(whole)) break;
+      batch += tuning_->run(batch, whole - batch);
+    }
     if (was_planned || !tuning_->is_planned()) continue;
     session_->measure(options_.spans, tuning_->program());
     tell(&Callbacks::all_reduces_planned, tuning_->report());
   }
   link_->changed(session_->written());
+  return batch;
 }
 
 // Runs batches of one epoch. A short last batch has its own Program.
@@ -373,13 +385,14 @@ void Trainer::run_section(std::int64_t end) {
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
   timer_.go_on();
   link_->send();
-  if (whole > progress_.batch) train(progress_.batch, whole);
-  if (whole < end) {
-    session_->run(whole, 1, trains_last_);
+  std::int64_t batch = progress_.batch;
+  if (whole > batch) batch = train(batch, whole);
+  if (batch == whole && whole < end) {
+    batch += session_->run(whole, 1, trains_last_, &limit_);
     link_->changed(session_->written(trains_last_));
   }
   timer_.pause();
-  progress_.batch = end;
+  progress_.batch = batch;
 }
 
 void Trainer::arrived(std::int64_t batch, const std::vector<double>& of_session) {
@@ -506,6 +519,7 @@ void Trainer::save() {
   CheckpointResult checkpoint{progress_, copy_, {}};
   if (options_.score_checkpoints && options_.test) checkpoint.accuracy = evaluate();
   tell(&Callbacks::checkpoint, checkpoint);
+  saved_ = progress_.batch;
 }
 
 void Trainer::give_weights_to_model() {
@@ -514,6 +528,23 @@ void Trainer::give_weights_to_model() {
   if (!is_main() || options_.strategy.models > 1) return;
   std::erase_if(state, [](const auto& s) { return s.first.starts_with(kOptimizerPath); });
   models_[0].module->load(state);
+}
+
+void Trainer::end_at(std::int64_t batch, const std::string& reason) {
+  const std::lock_guard lock(ending_);
+  why_it_ends_ = reason;
+  limit_.end_at(batch);
+}
+
+// The main rank decides: others may have heard earlier, or later, where the run ends. All have run the same
+// batches.
+bool Trainer::agree_to_end_here() { return share(limit_.end() <= progress_.batch, main_rank()) != 0; }
+
+void Trainer::end_here() {
+  if (options_.checkpoint_every > 0 && saved_ != progress_.batch) save();
+  limit_.end_at(RunLimit::kNone);
+  const std::lock_guard lock(ending_);
+  throw Aborted(why_it_ends_);
 }
 
 // The main rank decides.

@@ -70,6 +70,14 @@ class Trainer final : private Recoverable {
   bool finished() const;
   /// Ends the run after this epoch; for calls from callbacks.
   void stop_after_epoch() { stopping_ = true; }
+  /// Ends `fit` soon, on any thread: it drains the batches that have begun, saves a checkpoint, if there are
+  /// checkpoints, and throws Aborted(reason). If ranks are processes, all must do it together: each of them
+  /// calls `hold`, and then each calls `end_at` with the largest number that a `hold` returned
+  /// (CollectiveWatch::request_end does).
+  void end_soon(const std::string& reason) { end_at(hold(), reason); }
+  /// No further batch begins until `end_at`. Returns the first that has not begun.
+  std::int64_t hold() { return limit_.hold(); }
+  void end_at(std::int64_t batch, const std::string& reason);
 
   const TrainProgress& progress() const { return progress_; }
   const RunLength& length() const { return length_; }
@@ -110,7 +118,7 @@ class Trainer final : private Recoverable {
   void run_section(std::int64_t end);
   void add_tuning();
   void rehearse(std::int64_t batch, std::int64_t end);
-  void train(std::int64_t batch, std::int64_t end);
+  std::int64_t train(std::int64_t batch, std::int64_t end);
   void arrived(std::int64_t batch, const std::vector<double>& loss);
   void measured(const engine::HostResult& result);
   void tell_measured_batches();
@@ -131,6 +139,8 @@ class Trainer final : private Recoverable {
   StateDict of_all_models(StateDict in_session) const;
   StateDict in_session(const StateDict& of_all);
   bool agree_to_end();
+  bool agree_to_end_here();
+  [[noreturn]] void end_here();
   EpochResult result(const BatchTimer::Total& time) const;
   double mean_accuracy() const;
   std::string where_non_finite(std::int64_t batch, const StateDict& state);
@@ -171,6 +181,10 @@ class Trainer final : private Recoverable {
   std::vector<double> accuracy_;     // of the test set
   std::int64_t evaluated_ = -1;      // number of batches before the last evaluation
   bool stopping_ = false;
+  engine::RunLimit limit_;
+  std::mutex ending_;
+  std::string why_it_ends_ = "interrupted";  // guarded by ending_
+  std::int64_t saved_ = -1;                  // number of batches before the last checkpoint
   BatchTimer timer_;
   std::mutex measuring_;                // guards what follows, if predictions are measured
   std::deque<BatchResult> unmeasured_;  // batches whose losses have arrived

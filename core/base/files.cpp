@@ -100,7 +100,7 @@ void write_durably(Files& files, const std::string& path, const std::function<vo
 }
 
 void replace_durably(Files& files, const std::string& path, const std::function<void(const Sink&)>& write) {
-  const std::string fresh = path + ".tmp";
+  const std::string fresh = path + kUnfinishedFile;  // a name that others do not choose
   try {
     write_durably(files, fresh, write);
     rename_durably(files, fresh, path);
@@ -138,15 +138,16 @@ void make_directories(Files& files, const std::string& path) {
   sync_directory(files, parent);
 }
 
+void remove_file(Files& files, const std::string& path) {
+  retried("cannot remove", path, [&] { return files.unlink(path); });
+}
+
 void remove_directory(Files& files, const std::string& path) {
-  const auto unlink = [&](const std::string& file) {
-    retried("cannot remove", file, [&] { return files.unlink(file); });
-  };
   std::error_code error;
   const fs::file_type type = fs::symlink_status(path, error).type();
   if (type == fs::file_type::not_found) return;
-  if (type == fs::file_type::symlink) return unlink(path);
-  for (const std::string& name : names_in(path)) unlink(path + "/" + name);
+  if (type == fs::file_type::symlink) return remove_file(files, path);
+  for (const std::string& name : names_in(path)) remove_file(files, path + "/" + name);
   retried("cannot remove", path, [&] { return files.rmdir(path); });
 }
 

@@ -33,10 +33,13 @@ using Sink = std::function<void(std::span<const std::byte>)>;
 // All of these continue calls that were interrupted (EINTR) or did only a part, and throw Error naming the
 // path and the reason.
 
+/// What the names of files end with that are not whole yet.
+inline constexpr const char* kUnfinishedFile = ".tandem-tmp";
+
 /// Creates or empties a file, writes what `write` gives to its Sink, and returns when it is on the disk.
 void write_durably(Files& files, const std::string& path, const std::function<void(const Sink&)>& write);
 /// Does the same for a file that others can read meanwhile: they find the whole old file or the whole new
-/// one. While it writes, `path`.tmp exists.
+/// one. While it writes, `path`.tandem-tmp exists.
 void replace_durably(Files& files, const std::string& path, const std::function<void(const Sink&)>& write);
 /// Renames a file or directory, and returns when that is on the disk.
 void rename_durably(Files& files, const std::string& from, const std::string& to);
@@ -45,6 +48,8 @@ void sync_directory(Files& files, const std::string& path);
 void make_directory(Files& files, const std::string& path);
 /// Makes a directory and its parents, unless they exist; returns when those that it made are on the disk.
 void make_directories(Files& files, const std::string& path);
+/// Removes a file, or a symbolic link.
+void remove_file(Files& files, const std::string& path);
 /// Removes a directory and its files, if it exists. Throws Error if it contains directories. If `path` is a
 /// symbolic link, removes only the link.
 void remove_directory(Files& files, const std::string& path);

@@ -20,6 +20,7 @@
 namespace tandem::engine {
 namespace {
 
+constexpr const char* kTop = "the top level";
 constexpr std::size_t kDeepest = 100;                     // writing and freeing a value recurse
 constexpr std::size_t kShown = 60, kShownOfParser = 300;  // characters in an error
 
@@ -149,11 +150,11 @@ JsonInput JsonInput::parse(const std::string& what, const std::string& text) {
   });
   Builder builder(what, text, *value);
   Json::sax_parse(text, &builder);
-  return {what, "the top level", value};
+  return {what, kTop, value};
 }
 
 JsonInput JsonInput::part(const std::string& place, const void* value) const {
-  const std::string where = where_ == "the top level" ? place : fmt::format("{}: {}", where_, place);
+  const std::string where = where_ == kTop ? place : fmt::format("{}: {}", where_, place);
   return {what_, where, value ? std::shared_ptr<const void>(value_, value) : nullptr};
 }
 
@@ -250,8 +251,13 @@ std::vector<std::pair<std::string, JsonInput>> JsonInput::entries() const {
   std::vector<std::pair<std::string, JsonInput>> result;
   if (!value_) return result;
   if (!is_object()) refuse("an object is expected");
+  const auto says_writer = [&](const std::string& key, const Json& value) {
+    return where_ == kTop && key == "format" && value.is_string() &&
+           value.get_ref<const std::string&>().starts_with("tandem ");
+  };
   for (const auto& [key, value] : as_json(value_).get_ref<const Json::object_t&>())
-    result.emplace_back(key, part(fmt::format("\"{}\"", beginning_of(key, kShown)), &value));
+    if (!says_writer(key, value))
+      result.emplace_back(key, part(fmt::format("\"{}\"", beginning_of(key, kShown)), &value));
   return result;
 }
 

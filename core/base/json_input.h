@@ -51,9 +51,10 @@ class JsonInput {
   std::string text(const std::string& otherwise = {}) const;
   /// Returns the place of this text in a list of those that are accepted.
   std::size_t one_of(const std::vector<std::string>& accepted) const;
-  std::vector<JsonInput> items() const;                            ///< of an array
-  std::vector<std::string> texts() const;                          ///< of an array of texts
-  std::vector<std::pair<std::string, JsonInput>> entries() const;  ///< of an object, in the order written
+  std::vector<JsonInput> items() const;    ///< of an array
+  std::vector<std::string> texts() const;  ///< of an array of texts
+  /// Of an object, in the order written, without the "format" by which a file says that Tandem wrote it.
+  std::vector<std::pair<std::string, JsonInput>> entries() const;
 
  private:
   JsonInput(std::string what, std::string where, std::shared_ptr<const void> value);

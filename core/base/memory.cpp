@@ -4,13 +4,44 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <limits>
 #include <new>
+#include <string>
 
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
 
 namespace tandem::engine {
+namespace {
+
+constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();
+
+// The number at the beginning of a file, or after `key` in it; kUnknown if there is none.
+std::int64_t number_in(const char* file, const std::string& key = "") {
+  std::ifstream in(file);
+  for (std::string word; !key.empty() && word != key;)
+    if (!(in >> word)) return kUnknown;
+  std::int64_t value = 0;
+  return in >> value ? value : kUnknown;
+}
+
+}  // namespace
+
+std::int64_t free_memory() {
+  constexpr std::int64_t kKiB = 1024;
+  const std::int64_t available = number_in("/proc/meminfo", "MemAvailable:"),
+                     swap = number_in("/proc/meminfo", "SwapFree:");
+  if (available == kUnknown) return kUnknown;
+  std::int64_t free = (available + (swap == kUnknown ? 0 : swap)) * kKiB;
+  const std::int64_t most = number_in("/sys/fs/cgroup/memory.max"),
+                     used = number_in("/sys/fs/cgroup/memory.current"),
+                     files = number_in("/sys/fs/cgroup/memory.stat", "inactive_file");
+  if (most != kUnknown && used != kUnknown)
+    free = std::min(free, std::max<std::int64_t>(0, most - used + (files == kUnknown ? 0 : files)));
+  return free;
+}
 
 std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
   constexpr std::int64_t kHugePage = 2 << 20;
@@ -20,7 +51,8 @@ std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
   void* data = ::operator new(static_cast<std::size_t>(std::max(align_up(bytes), kAlignment)), alignment,
                               std::nothrow);
   if (!data)
-    throw Error(fmt::format("out of memory: {:.1f} MB were requested", static_cast<double>(bytes) / 1e6));
+    throw Error(fmt::format("out of memory: {:.1f} MB were requested, and {:.1f} MB are free",
+                            static_cast<double>(bytes) / 1e6, static_cast<double>(free_memory()) / 1e6));
 #ifdef MADV_HUGEPAGE
   if (huge) madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);  // a hint, which can be refused
 #endif

@@ -12,8 +12,12 @@ inline std::int64_t align_up(std::int64_t bytes) {
 }
 
 /// Returns 64-byte aligned memory, in debug builds filled with a NaN pattern. Throws Error naming the size
-/// if there is not enough memory.
+/// and what is free if there is not enough memory.
 std::shared_ptr<std::byte> allocate(std::int64_t bytes);
+
+/// Returns how many bytes this process can still use without being killed: what the machine has available,
+/// swap included, or less if its control group allows less (Linux). Without /proc: the largest number.
+std::int64_t free_memory();
 
 /// Fills memory with a pattern that is NaN in every floating dtype.
 void poison(void* data, std::int64_t bytes);

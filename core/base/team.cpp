@@ -57,9 +57,12 @@ int default_threads() {
       throw Error(fmt::format("TANDEM_THREADS='{}': it must be a number from 1 to {}", given, kMost));
     return n;
   }
+  return std::min(available_cores(), most_of_a_team());
+}
+
+int available_cores() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::clamp(CPU_COUNT(&set), 1, most_of_a_team());
-  return 1;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
 void prefer_short_turns() {

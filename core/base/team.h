@@ -7,6 +7,9 @@ namespace tandem {
 /// Error if TANDEM_THREADS is not a number from 1 to 1024.
 int default_threads();
 
+/// Returns the number of cores on which this process may run, as taskset and launchers set it.
+int available_cores();
+
 /// Sets the OpenMP team size of the calling thread for the object's lifetime, also for ops that run at once.
 /// Teams have exactly this size, whatever OMP_DYNAMIC says. Primitives are created and run under the same
 /// size.

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include <tandem/core/runtime/run_limit.h>
 #include <tandem/core/schedule/program.h>
 
 namespace tandem::engine {
@@ -23,7 +24,7 @@ class Backend {
 };
 
 /// Runs a Program from empty to drained on `batches` batches. It drives all backends: the order simulated is
-/// the order executed.
-void run(Backend& backend, std::int64_t batches);
+/// the order executed. With a limit, whose batches count from `first`, it may end earlier.
+void run(Backend& backend, std::int64_t batches, const RunLimit* limit = nullptr, std::int64_t first = 0);
 
 }  // namespace tandem::engine

@@ -74,6 +74,7 @@ void CpuBackend::stop(std::exception_ptr why) {
 }
 
 void CpuBackend::execute(InstructionId instruction, std::int64_t unit, std::int64_t batch) {
+  if (limit_ && !limit_->admits(executable_.first_batch() + batch, stopped_)) return;
   Track& track = track_of(instruction);
   track.batch.store(executable_.first_batch() + batch, std::memory_order_release);  // after instruction −1
   track.instruction.store(instruction, std::memory_order_release);

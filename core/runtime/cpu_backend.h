@@ -29,6 +29,8 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   /// module path in front. The failure wakes the other lanes, and the ranks that can be reached.
   void flush() override;
 
+  /// From here on `limit` decides which batches run; null: all. Call it between runs.
+  void set_limit(RunLimit* limit) { limit_ = limit; }
   /// Sets how many executions per lane are measured from now on; 0: none. Call it between runs. What was
   /// measured before is lost.
   void measure(std::size_t spans);
@@ -66,7 +68,8 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   Executable& executable_;
   IdVector<LaneId, Track> tracks_;                 // per lane
   IdVector<InstructionId, std::uint64_t> number_;  // per instruction: its number on its lane
-  bool running_ = false;                           // anything enqueued since the last flush
+  RunLimit* limit_ = nullptr;
+  bool running_ = false;  // anything enqueued since the last flush
   std::atomic<bool> stopped_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;

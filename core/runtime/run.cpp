@@ -1,11 +1,15 @@
 #include <tandem/core/runtime/backend.h>
 
+#include <algorithm>
+
 namespace tandem::engine {
 
-void run(Backend& backend, std::int64_t batches) {
+void run(Backend& backend, std::int64_t batches, const RunLimit* limit, std::int64_t first) {
   const Program& program = backend.program();
-  const std::int64_t units = program.units(batches);
-  for (std::int64_t unit = 0; unit < units && !backend.failed(); ++unit) {
+  const auto units = [&] {
+    return program.units(limit ? std::clamp<std::int64_t>(limit->end() - first, 0, batches) : batches);
+  };
+  for (std::int64_t unit = 0; unit < units() && !backend.failed(); ++unit) {
     for (const InstructionId s : program.instructions.ids()) {
       const Instruction& instruction = program.instruction(s);
       for (const Wait& w : instruction.waits)

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
 #include <tandem/core/base/rng.h>
 #include <tandem/core/runtime/gather.h>
 #include <tandem/core/runtime/session_telemetry.h>
@@ -146,11 +147,25 @@ void Session::check(const Program& program) const {
     throw Error(fmt::format(
         "the memory budget of {} bytes is too small for the session's {} together, whose peak is {}",
         options_.memory_budget, counted(std::ssize(all), "Program"), peak));
+  require_memory(all, &program == first_.get());
   verify(program);
   const std::vector<Agreed> parts{{"the names or shapes of the model's state", hash_of_states(program)},
                                   {"the Program", hash(program)}};
   if (size > 1)
     on_each_rank(ranks_, [&](const LocalRank& rank) { agree(*rank.context.comm, parts, kSessionChannel); });
+}
+
+// Memory that is not there would end the process without a word when it is touched. `all` are the Programs
+// that share memory, the last one new.
+void Session::require_memory(const std::vector<const Program*>& all, bool is_first) const {
+  const std::int64_t held = is_first ? 0 : engine::planned_peak(sharing_memory()),
+                     peak = engine::planned_peak(all), free = free_memory(), ranks = std::ssize(ranks_);
+  if (peak - held <= free / ranks) return;
+  throw Error(fmt::format(
+      "out of memory: {} planned with {:.3g} GB{}, and {:.3g} GB are free; take smaller batches, or a memory "
+      "budget",
+      is_first ? "the Program is" : "the Programs together are", static_cast<double>(peak) / 1e9,
+      ranks > 1 ? fmt::format(" on each of {} ranks", ranks) : "", static_cast<double>(free) / 1e9));
 }
 
 // The first stays, also after it was dropped: it says where states lie.
@@ -215,7 +230,8 @@ void Session::restore(const Snapshot& snapshot) {
   loaded_ = apart_ = true;
 }
 
-void Session::run(std::int64_t first_batch, std::int64_t batches, ProgramHandle program) {
+std::int64_t Session::run(std::int64_t first_batch, std::int64_t batches, ProgramHandle program,
+                          RunLimit* limit) {
   require_idle();
   require(program);
   if (first_batch < 0 || batches < 0)
@@ -233,8 +249,9 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, ProgramHandle 
   try {
     begin_run(program.number_);
     began = true;
-    run_ranks(first_batch, batches, program.number_);
+    const std::int64_t ran = run_ranks(first_batch, batches, program.number_, limit);
     end_run();
+    return ran;
   } catch (const std::exception& e) {
     if (ranks_[0]->context.comm && ranks_[0]->context.comm->size() > 1) aborted_reason_ = e.what();
     try {
@@ -254,20 +271,26 @@ bool Session::updated(int program) const {
       ranks_, [&](const auto& rank) { return rank->programs.at(program)->executable.updated(); });
 }
 
-void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int program) {
+std::int64_t Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int program,
+                                RunLimit* limit) {
   const bool assigns = !programs_.at(program).written.empty();
   state_.keep(programs_.at(program).written_forward);
   for (const auto& rank : ranks_) rank->programs.at(program)->executable.start_at(first_batch);
   if (!assigns && apart_) state_.share_untrained();
   apart_ = assigns;
   loaded_ = false;
+  const auto ran = [&] {
+    return limit ? std::clamp<std::int64_t>(limit->end() - first_batch, 0, batches) : batches;
+  };
   on_each_rank(ranks_, [&](LocalRank& rank) {
     LocalRank::Prepared& prepared = *rank.programs.at(program);
     const Running running(rank.context.comm);
-    engine::run(prepared.backend, batches);
-    prepared.executable.settle(batches);
+    prepared.backend.set_limit(limit);
+    engine::run(prepared.backend, batches, limit, first_batch);
+    prepared.executable.settle(ran());
   });
   loaded_ = true;
+  return ran();
 }
 
 // A run that a lane waits for would wait for that lane.

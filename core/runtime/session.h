@@ -12,6 +12,7 @@
 #include <tandem/core/runtime/comm.h>
 #include <tandem/core/runtime/host.h>
 #include <tandem/core/runtime/local_rank.h>
+#include <tandem/core/runtime/run_limit.h>
 #include <tandem/core/runtime/session_state.h>
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/core/schedule/program.h>
@@ -101,8 +102,9 @@ class Session {
   /// state is as it was before the run; otherwise, and if ranks are processes, it is lost and must be loaded
   /// before another run. If there are several ranks, their Comms are aborted, and a new Session must
   /// continue. A host or a kernel cannot add, load or run during a run: that throws Error and changes
-  /// nothing.
-  void run(std::int64_t first_batch, std::int64_t batches, ProgramHandle program = {});
+  /// nothing. A limit can end the run earlier, as long as it lasts. Returns how many batches ran.
+  std::int64_t run(std::int64_t first_batch, std::int64_t batches, ProgramHandle program = {},
+                   RunLimit* limit = nullptr);
 
   /// Makes a `run` end soon with Aborted(reason), here and on all ranks that can be reached. Any thread may
   /// call. If nothing runs, the next run ends so.
@@ -140,11 +142,12 @@ class Session {
   ProgramHandle prepare(const std::shared_ptr<const Program>& program, Host& host);
   void check(const Program& program) const;
   void require(ProgramHandle program) const;
+  void require_memory(const std::vector<const Program*>& all, bool is_first) const;
   void require_state() const;
   void require_idle() const;
   std::vector<const Program*> sharing_memory() const;
   Comm* processes() const;
-  void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);
+  std::int64_t run_ranks(std::int64_t first_batch, std::int64_t batches, int program, RunLimit* limit);
   bool updated(int program) const;
   void begin_run(int program);
   void end_run();

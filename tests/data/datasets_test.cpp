@@ -411,7 +411,7 @@ TEST_F(CifarWriter, ARoundTripGivesTheSameImages) {
 }
 
 TEST_F(CifarWriter, ReplacesFilesOfAnInterruptedRun) {
-  write(dir_ / "data_batch_2.bin.tmp", {1, 2, 3});
+  write(dir_ / "data_batch_2.bin.tandem-tmp", {1, 2, 3});
   write_cifar10(dir_, 5, 5, 2);
   EXPECT_EQ(names(), kSetNames);
   EXPECT_TRUE(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).bytes ==
@@ -425,6 +425,27 @@ TEST_F(CifarWriterRefuses, ForeignContentUnlessForced) {
   write_cifar10(dir_, 5, 5, 0, true);
   EXPECT_EQ(names().size(), 8u);
   EXPECT_EQ(read(dir_ / "notes.txt"), Bytes{'x'});
+}
+
+TEST_F(CifarWriterRefuses, ToReplaceImagesThatWereNotDrawn) {
+  write(dir_ / "data_batch_3.bin", {1, 2, 3});
+  expect_error([&] { write_cifar10(dir_, 5, 5, 0, true); }, {dir_.string(), "data_batch_3.bin", "stays"});
+  write(dir_ / "batches.meta.txt", {'c', 'a', 't', '\n'});
+  expect_error([&] { write_cifar10(dir_, 5, 5, 0, true); }, {dir_.string(), "batches.meta.txt", "stays"});
+  EXPECT_EQ(names(), (std::set<std::string>{"batches.meta.txt", "data_batch_3.bin"}));
+  EXPECT_EQ(read(dir_ / "data_batch_3.bin"), (Bytes{1, 2, 3}));
+}
+
+TEST_F(CifarWriterRefuses, ToGoOnAfterAnInterruptionAndLeavesNothing) {
+  int images = 0;
+  expect_error(
+      [&] {
+        write_cifar10(dir_, 10, 5, 0, false, [&] {
+          if (++images == 8) throw Error("interrupted");
+        });
+      },
+      {"interrupted"});
+  EXPECT_TRUE(names().empty());
 }
 
 TEST_F(CifarWriterRefuses, MoreThanTheDiskHolds) {
@@ -459,7 +480,7 @@ TEST_F(CifarWriterRefuses, AFileInPlaceOfTheDirectory) {
 
 TEST_F(CifarWriterRefuses, AFullDiskAndKeepsTheOldSet) {
   write_cifar10(dir_, 5, 5, 1);
-  fs::create_symlink("/dev/full", dir_ / "data_batch_3.bin.tmp");
+  fs::create_symlink("/dev/full", dir_ / "data_batch_3.bin.tandem-tmp");
   expect_error([&] { write_cifar10(dir_, 10, 5, 2, true); },
                {"data_batch_3.bin", "cannot be written", "space"});
   EXPECT_EQ(names(), kSetNames);
@@ -468,9 +489,9 @@ TEST_F(CifarWriterRefuses, AFullDiskAndKeepsTheOldSet) {
 }
 
 TEST_F(CifarWriterRefuses, AFileThatCannotBeCreated) {
-  fs::create_directories(dir_ / "test_batch.bin.tmp");
+  fs::create_directories(dir_ / "test_batch.bin.tandem-tmp");
   expect_error([&] { write_cifar10(dir_, 5, 5); }, {"test_batch.bin", "cannot be created", "permissions"});
-  EXPECT_EQ(names(), std::set<std::string>{"test_batch.bin.tmp"});
+  EXPECT_EQ(names(), std::set<std::string>{"test_batch.bin.tandem-tmp"});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The record of a rank's calls, and the deadline that ends a run in which one waits too long.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -129,6 +130,27 @@ TEST(CollectiveWatch, NamesTheRankThatHangsAndTheCallThatWaits) {
     EXPECT_LE(calls[0].at("all_called"), calls[0].at("ended"));
   }
   EXPECT_EQ(told.all(), "") << "the files say it, and the error";
+}
+
+// A rank waits for another that comes late, but before the deadline.
+TEST(CollectiveWatch, TellsForWhomARankWaitsAndAgainRarer) {
+  Told told;
+  const CommOptions options{.watch =
+                                WatchOptions{.deadline = 60s, .tell = told.teller(), .first_notice = 600ms}};
+  const auto work = [&](Comm& comm) {
+    comm.running(true);
+    sum(comm, 4, 0);
+    if (comm.rank() == 1) std::this_thread::sleep_for(4s);
+    sum(comm, 4, 1);
+  };
+  run_ranks(3, work, options);
+  const std::string all = told.all();
+  EXPECT_EQ(std::ranges::count(all, '\n'), 3) << all;  // after 0.6, 1.2, 2.4 s, and the time to answer
+  EXPECT_TRUE(contains_text(all, "rank 0 has waited")) << all;
+  EXPECT_TRUE(contains_text(all, "s for rank 1 in batch 1, all-reduce of layer 4")) << all;
+  EXPECT_TRUE(contains_text(
+      all, "all-reduce of layer 4 (channel 4, 4 bytes), which is in no call, and has hung or computed"))
+      << all;
 }
 
 TEST(CollectiveWatch, WaitsForARankThatIsBusyBetweenTwoRuns) {

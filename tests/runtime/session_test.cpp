@@ -139,6 +139,16 @@ TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
   for (std::size_t b = 0; b < expected.size(); ++b) EXPECT_NEAR(expected[b].at(0), got[b].at(0), 1e-12);
 }
 
+TEST(Session, SaysWhatIsPlannedAndWhatIsFreeIfMemoryIsNotThere) {
+  const Job job = small_residual_job();
+  JobHost host(job, 1);
+  const Program huge = build(trace_job(job, std::int64_t{1} << 30), for_evaluation(Strategy{}));
+  expect_error([&] { Session(huge, {}, host); },
+               {"out of memory", "the Program is planned with", "GB are free", "smaller batches"});
+  Session session(program_of(job, Strategy{}), {}, host);
+  expect_error([&] { session.add(huge, host); }, {"the Programs together are planned with", "are free"});
+}
+
 TEST(Session, BudgetCoversAllProgramsTogether) {
   const Job job = small_residual_job();
   Strategy s;
@@ -185,8 +195,8 @@ TEST(Session, TwoRunsFromTheSameStateGiveTheSameBits) {
         for (int microbatches : {1, 2})
           for (bool off_device : {false, true}) {
             SCOPED_TRACE(::testing::Message()
-                         << schedule << " stages " << stages << " replicas " << replicas
-                         << " microbatches " << microbatches << " off device " << off_device);
+                         << schedule << " stages " << stages << " replicas " << replicas << " microbatches "
+                         << microbatches << " off device " << off_device);
             Strategy s;
             s.optimizer = SgdOptions{.momentum = 0.9};
             s.schedule = schedule;

@@ -89,6 +89,8 @@ void read_event(std::string_view event, ReadEvents& events) {
       step = static_cast<std::int64_t>(rest.varint());
     } else if (key == field(3, 2)) {
       events.version = rest.bytes();
+    } else if (key == field(10, 2)) {
+      EXPECT_EQ("\x0a\x06tandem", rest.bytes()) << "SourceMetadata";
     } else if (key == field(5, 2)) {
       events.scalars.push_back(read_summary(rest.bytes(), step));
     } else if (key == field(7, 2)) {
