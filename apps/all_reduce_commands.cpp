@@ -145,7 +145,7 @@ void add_common_options(CLI::App& command, AllReduceRequest& o) {
   command.add_option("--chunks", o.chunks, "LIBRA: parts of the computation at whose edges it looks")
       ->check(CLI::Range(1, 8'000'000));
   command.add_option("--allocations", o.allocations,
-                     "LIBRA: numbers of threads to choose from, as 128,256; else those of the run that\n"
+                     "LIBRA: numbers of threads to choose from, as 128,256; else those of the run that "
                      "measured the profile, of its table, or the powers of two from 128 to 4096");
   command.add_flag("--json", o.json, "print JSON");
 }
@@ -194,7 +194,7 @@ void plan_all_reduces(const AllReduceRequest& o) {
 }
 
 void simulate_all_reduces(const AllReduceRequest& o) {
-  require_writable("--trace", o.trace);
+  require_replaceable("--trace", o.trace, "trace");
   const Request request(o);
   const bool one = request.policies.size() == 1 && request.nodes.size() == 1;
   if (!o.trace.empty() && !one) throw Error("--trace: a trace is of one --policy on one number of --nodes");
@@ -225,7 +225,7 @@ void simulate_all_reduces(const AllReduceRequest& o) {
       const auto timeline = engine::simulate_backward(problem.layers, plan.groups, problem.costs).timeline;
       drawings += fmt::format("\n{}, {}\n{}", plan.policy, counted(nodes, "node"),
                               engine::to_text(timeline, kColumns));
-      if (!o.trace.empty()) write_file(o.trace, engine::to_perfetto(timeline));
+      if (!o.trace.empty()) write_json(o.trace, "trace", engine::to_perfetto(timeline));
     }
   }
   if (o.json)

@@ -20,6 +20,7 @@
 #include <tandem/core/base/json_input.h>
 
 #include "decimal.h"
+#include "help_text.h"
 #include "log.h"
 #include "standard_output.h"
 #include "toml_text.h"
@@ -171,7 +172,7 @@ class ConfigFile final : public CLI::Config {
 void add_config(CLI::App& app) {
   const auto config = std::make_shared<ConfigFile>(app);
   app.set_config("--config", "",
-                 "TOML file with lines flag = value, without the flags' dashes; flags on the command line\n"
+                 "TOML file with lines flag = value, without the flags' dashes; flags on the command line "
                  "override it. --output writes such a file, config.toml")
       ->group("Options")
       ->transform([config](const std::string& file) { return config->take(file); });
@@ -218,6 +219,7 @@ void require_stacks() {
 
 bool parse_command_line(CLI::App& app, int argc, char** argv) {
   require_stacks();
+  set_help_text(app);
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
   check_values(app);
   require_known_command(app, argc > 1 ? argv[1] : "");

@@ -128,11 +128,11 @@ std::vector<Flag> data_flags() {
                    fmt::join(augmentations(), ", ")),
        readable(&O::augment, check_augmentations)},
       {"--mixup", &O::mixup,
-       "alpha of mixup, such as 0.2 (0: off): mixes each image and its label with another of its batch,\n"
+       "alpha of mixup, such as 0.2 (0: off): mixes each image and its label with another of its batch, "
        "in proportions drawn from Beta(alpha, alpha)",
        between(0, 4)},
       {"-j,--workers", &O::workers,
-       "threads per process that load batches ahead (0: each lane loads its own). By default, --threads\n"
+       "threads per process that load batches ahead (0: each lane loads its own). By default, --threads "
        "leaves cores free for them. They change no loss if --threads is the same",
        between(0, kMostWorkers), not_with(&O::simulate, "with --simulate, which measures each step alone"),
        nothing},
@@ -155,7 +155,7 @@ std::vector<Flag> data_flags() {
        between(0, kMostParts), always, network},
       {"--arrays",
        &O::arrays,
-       "models in arrays of these sizes: 2,2,1. An array is computed together; arrays take turns, or form a\n"
+       "models in arrays of these sizes: 2,2,1. An array is computed together; arrays take turns, or form a "
        "pair with --array-ring. Default: one array of all models, or as --memory-budget needs",
        {.least = 1, .most = kMostParts, .check = check_arrays},
        always,
@@ -166,8 +166,8 @@ std::vector<Flag> data_flags() {
        "compute the backward of each array beside the forward of the next (of two arrays: μ-TWO's pair)", any,
        needs(&O::arrays, "without --arrays"), nothing},
       {"--seed", &O::seed,
-       "seed, or one per model: 1,2. Each model takes its weights and dropout from its own seed. The\n"
-       "first seed decides the order of samples and the drawn images, the same for all models. With\n"
+       "seed, or one per model: 1,2. Each model takes its weights and dropout from its own seed. The "
+       "first seed decides the order of samples and the drawn images, the same for all models. With "
        "--models N, a single seed s means s, s+1, ..., s+N-1; with --sweep all models have it"},
       {"--data-seed", &O::data_seed, "seed of the order of samples and of --augment (-1: the first --seed)",
        between(-1, kMostSeed)},
@@ -176,14 +176,14 @@ std::vector<Flag> data_flags() {
        needs_drawn_images},
       {"--sweep", &O::sweep,
        fmt::format(
-           "train models side by side that differ in these flags: 'lr=0.1,0.05;wd=1e-4,5e-4' trains each rate\n"
-           "with each weight decay; 'lr~log(1e-4,1e-1)' draws --models rates. Each model gets a directory\n"
-           "model-K in --output, and the end ranks them, with the command that trains each alone. The flags:\n"
+           "train models side by side that differ in these flags: 'lr=0.1,0.05;wd=1e-4,5e-4' trains each rate "
+           "with each weight decay; 'lr~log(1e-4,1e-1)' draws --models rates. Each model gets a directory "
+           "model-K in --output, and the end ranks them, with the command that trains each alone. The flags: "
            "{}",
            fmt::join(swept_flags(), ", ")),
        any},
       {"--prune", &O::prune,
-       "median: after each epoch, a model stops whose best test accuracy is below the median of the other\n"
+       "median: after each epoch, a model stops whose best test accuracy is below the median of the other "
        "models' means so far; or none",
        one_of({"none", "median"}),
        both(needs_training, [](const O& o) { return o.models > 1 ? "" : "on one model"; })},
@@ -194,7 +194,7 @@ std::vector<Flag> optimizer_flags() {
   return {
       {"--lr", &O::lr,
        fmt::format(
-           "learning rate, or one per model: 0.1,0.05; by default {} (vgg16: {}, snn: {}), with adam {}\n"
+           "learning rate, or one per model: 0.1,0.05; by default {} (vgg16: {}, snn: {}), with adam {} "
            "(vgg16, snn: {}), and in proportion less for batches below 128",
            default_rate("", "sgd"), default_rate("vgg16", "sgd"), default_rate("snn", "sgd"),
            default_rate("", "adam"), default_rate("snn", "adam")),
@@ -213,8 +213,8 @@ std::vector<Flag> optimizer_flags() {
       {"--amp-dtype", &O::amp_dtype,
        "bf16: products and activations in bf16, weights and sums in f32; or none", one_of({"none", "bf16"})},
       {"--loss-scale", &O::loss_scale,
-       "first loss scale, a power of two that multiplies the loss before backward (0: none). It halves\n"
-       "when gradients overflow (their batch updates nothing), and doubles after 2000 batches in a row\n"
+       "first loss scale, a power of two that multiplies the loss before backward (0: none). It halves "
+       "when gradients overflow (their batch updates nothing), and doubles after 2000 batches in a row "
        "without overflow",
        checked(0, check_loss_scale)},
       {"--dropout", &O::dropout, "probability of the network's dropout layers (-1: the network's own)",
@@ -226,27 +226,28 @@ std::vector<Flag> optimizer_flags() {
       {"--clip-grad", &O::clip_norm,
        "largest L2 norm of all gradients together; larger ones are scaled down to it (0: off)", at_least(0)},
       {"--clip-scope", &O::clip_scope,
-       "whose gradients --clip-grad scales together: model, or stage (each pipeline stage by itself; for schedules\n"
+       "whose gradients --clip-grad scales together: model, or stage (each pipeline stage by itself; for schedules "
        "whose stages update at different times)",
        one_of({"model", "stage"}), both(needs(&O::clip_norm, "without --clip-grad"), needs_pipeline)},
       {"--clip-value", &O::clip_value, "largest absolute value of a gradient's elements (0: off)",
        at_least(0)},
       {"--on-nan", &O::on_nan,
-       "if a loss or gradient is not finite: stop, skip (the batch's update), rollback (go back to the last\n"
-       "checkpoint, and continue without the batch), or mask (of several models: this one stays as it is, and\n"
+       "if a loss or gradient is not finite: stop, skip (the batch's update), rollback (go back to the last "
+       "checkpoint, and continue without the batch), or mask (of several models: this one stays as it is, and "
        "the others go on; the default of several, unless there is a --loss-scale)",
        one_of({"stop", "skip", "rollback", "mask"})},
       {"--max-rollbacks", &O::max_rollbacks, "number of rollbacks before the run ends", at_least(0),
        needs(&O::on_nan, {"rollback"}, "without --on-nan rollback"), nothing},
       {"--opt", &O::optimizer, "sgd, adam, or adamw (adam with weight decay apart from the gradient)",
        one_of({"sgd", "adam", "adamw"}), always, learning, Special::none, "optimizer"},
-      {"--momentum", &O::momentum, "momentum of sgd", at_least(0), needs_sgd},
+      {"--momentum", &O::momentum, "momentum of sgd", between(0, 1), needs_sgd},
       {"--sgd-rule", &O::sgd_rule,
-       "what --opt sgd does with the momentum M: momentum (v = M*v + g, w -= lr*v), ema (v = M*v + (1-M)*g,\n"
+       "what --opt sgd does with the momentum M: momentum (v = M*v + g, w -= lr*v), ema (v = M*v + (1-M)*g, "
        "w -= lr*v), raw+ema (the same v, w -= lr*g)",
        one_of({"momentum", "ema", "raw+ema"}), needs_sgd},
       {"--nesterov", &O::nesterov, "use Nesterov's momentum in sgd", any,
-       both(needs_sgd, needs(&O::momentum, "without --momentum"))},
+       both(needs_sgd, both(needs(&O::momentum, "without --momentum"),
+                            needs(&O::sgd_rule, {"momentum"}, "with --sgd-rule {}")))},
       {"--betas", &O::betas, "decay rates of adam and adamw, for the means of gradients and of their squares",
        checked(0, check_betas), needs(&O::optimizer, {"adam", "adamw"}, "with --opt {}")},
       {"--no-bias-decay", &O::no_bias_decay, "no weight decay for biases and normalizations", any,
@@ -262,25 +263,25 @@ std::vector<Flag> parallelism_flags() {
   };
   return {
       {"--parallel", &O::parallel,
-       "none, data, pipeline; pipeline with --ranks above 1 is both (default: pipeline if --stages is\n"
+       "none, data, pipeline; pipeline with --ranks above 1 is both (default: pipeline if --stages is "
        "above 1, data if --ranks is above 1 or under mpirun, otherwise none)",
        one_of({"none", "data", "pipeline"}), always, arithmetic},
       {"--ranks", &O::ranks,
-       "data-parallel copies (0: as many as mpirun started, otherwise 2 with --parallel data, 1 with\n"
+       "data-parallel copies (0: as many as mpirun started, otherwise 2 with --parallel data, 1 with "
        "pipeline)",
        between(0, kMostParts), always, arithmetic},
       {"--stages", &O::stages,
        "pipeline stages (0: as many as mpirun started, otherwise 2, with --parallel pipeline)",
        between(0, kMostParts), always, arithmetic},
       {"--microbatches", &O::microbatches,
-       "parts of a rank's share of the batch, computed one after another (0: those of a schedule's file,\n"
+       "parts of a rank's share of the batch, computed one after another (0: those of a schedule's file, "
        "otherwise 1)",
        between(0, kMostParts), always, arithmetic},
       {"--schedule", &O::schedule,
-       fmt::format("pipeline schedule: {},\n"
-                   "or FILE.json. With {}, several batches are in\n"
-                   "flight, and weights can be some updates old: they learn worse with the same --lr and\n"
-                   "--momentum, so lower these (docs/pipelines.md). -async after such a name says that it\n"
+       fmt::format("pipeline schedule: {}, "
+                   "or FILE.json. With {}, several batches are in "
+                   "flight, and weights can be some updates old: they learn worse with the same --lr and "
+                   "--momentum, so lower these (docs/pipelines.md). -async after such a name says that it "
                    "runs freely, as it does without --lockstep",
                    fmt::join(schedule_names(), ", "),
                    fmt::join(schedule_names(&ScheduleFunction::overlaps_batches), ", ")),
@@ -291,7 +292,7 @@ std::vector<Flag> parallelism_flags() {
        between(1, kMostParts), both(needs_pipeline, needs_schedule_that(&ScheduleFunction::takes_chunks)),
        arithmetic},
       {"--spectrain-target", &O::spectrain_target,
-       "weights that --schedule spectrain predicts: paper (those when the batch completes), effective (the\n"
+       "weights that --schedule spectrain predicts: paper (those when the batch completes), effective (the "
        "same, but only updates that happen, at the start of a run), serial (those of training on one device)",
        one_of({"paper", "effective", "serial"}),
        both(needs_pipeline, needs_schedule_that(&ScheduleFunction::takes_target)), arithmetic},
@@ -304,8 +305,8 @@ std::vector<Flag> parallelism_flags() {
        "how ranks run and communicate: threads, mpi (default: mpi under mpirun, otherwise threads)",
        one_of({"threads", "mpi"}), always, nothing},
       {"--deadline", &O::deadline,
-       "seconds that ranks wait for each other, at the start and in every collective and transfer; then the job\n"
-       "ends and says which rank has not come, and what the lanes of the others are in. It must be longer than a\n"
+       "seconds that ranks wait for each other, at the start and in every collective and transfer; then the job "
+       "ends and says which rank has not come, and what the lanes of the others are in. It must be longer than a "
        "step. Between steps, a rank that still runs may take longer, for example for a checkpoint",
        between(1, 86'400),
        [](const O& o) {
@@ -315,9 +316,9 @@ std::vector<Flag> parallelism_flags() {
        nothing},
       {"--allreduce", &O::allreduce,
        fmt::format(
-           "how ranks reduce gradients beside backward: se (all together, after it), wfbp (each as soon as\n"
-           "it is computed), ddp (the first 1 MiB, then 25 MiB together); or planned from the times of the\n"
-           "first {} batches: horovod, mg-wfbp, mg-opt, libra-m, libra (docs/data-parallel.md); or auto:\n"
+           "how ranks reduce gradients beside backward: se (all together, after it), wfbp (each as soon as "
+           "it is computed), ddp (the first 1 MiB, then 25 MiB together); or planned from the times of the "
+           "first {} batches: horovod, mg-wfbp, mg-opt, libra-m, libra (docs/data-parallel.md); or auto: "
            "libra in runs of {} batches and more, else wfbp",
            kMostTuningBatches, kAutoBatches),
        one_of({"auto", "se", "wfbp", "ddp", "horovod", "mg-wfbp", "mg-opt", "libra-m", "libra"}),
@@ -328,14 +329,14 @@ std::vector<Flag> parallelism_flags() {
             }),
        nothing},
       {"--comm-threads", &O::comm_threads,
-       "threads of a rank among which libra and libra-m choose for each all-reduce (default: 1, 2, 4, … up\n"
+       "threads of a rank among which libra and libra-m choose for each all-reduce (default: 1, 2, 4, … up "
        "to the rank's cores, at least 1 and 2)",
        between(1, kMostThreads),
        both(reduces, needs(&O::allreduce, {"auto", "libra", "libra-m"}, "with --allreduce {}")), nothing},
       {"--dump-profile", &O::dump_profile,
        fmt::format(
-           "measure the first {} batches also if --allreduce does not need it, and write all-reduce.json to\n"
-           "--output: the times of backward, and what all-reduces cost. tandem plan and --plan read it. With a\n"
+           "measure the first {} batches also if --allreduce does not need it, and write all-reduce.json to "
+           "--output: the times of backward, and what all-reduces cost. tandem plan and --plan read it. With a "
            "memory plan: write memory.json, which tandem plan memory reads",
            kMostTuningBatches),
        any,
@@ -344,7 +345,7 @@ std::vector<Flag> parallelism_flags() {
        nothing},
       {"--collective", &O::collective,
        fmt::format(
-           "how ranks make an all-reduce of messages: direct (each with each), ring (chunks travel from\n"
+           "how ranks make an all-reduce of messages: direct (each with each), ring (chunks travel from "
            "rank to rank), auto (direct for up to {} ranks, then ring). It changes no bit",
            kMostDirectRanks),
        readable(&O::collective, parse_collective), reduces, nothing},
@@ -360,12 +361,12 @@ std::vector<Flag> parallelism_flags() {
 std::vector<Flag> memory_flags() {
   return {
       {"--memory-budget", &O::memory_budget,
-       "limit per device: 64K, 512MB, 1.5GiB (K and kB are 1000 bytes, KiB 1024). If training needs more,\n"
+       "limit per device: 64K, 512MB, 1.5GiB (K and kB are 1000 bytes, KiB 1024). If training needs more, "
        "backward computes activations again, and swaps them with --copy-link, as --memory-plan plans it",
        readable(&O::memory_budget, parse_bytes), always, nothing},
       {"--memory-plan", &O::memory_plan,
        fmt::format(
-           "how to plan memory: {} (docs/memory.md;\ndefault: mu-two+ if --memory-budget is too small without)",
+           "how to plan memory: {} (docs/memory.md; default: mu-two+ if --memory-budget is too small without)",
            fmt::join(names_of(memory_policies()), ", ")),
        readable(&O::memory_plan, memory_policy), needs_training, nothing},
       {"--host-budget", &O::host_budget,
@@ -373,7 +374,7 @@ std::vector<Flag> memory_flags() {
        readable(&O::host_budget, parse_bytes),
        needs(&O::copy_link, "without --copy-link, over which activations are swapped"), nothing},
       {"--copy-link", &O::copy_link,
-       "play a device with memory of its own, and this link to the host: 32GB/s, or 32GB/s,shared if one\n"
+       "play a device with memory of its own, and this link to the host: 32GB/s, or 32GB/s,shared if one "
        "copy at a time passes it. Without it swaps save nothing on a CPU, so plans only compute again",
        readable(&O::copy_link, parse_copy_link),
        [](const O& o) {
@@ -390,9 +391,9 @@ std::vector<Flag> memory_flags() {
        },
        nothing},
       {"--plan", &O::plan,
-       "JSON file with cuts, fusion groups, swaps, recomputes, or the memory plan that another run wrote\n"
-       "(docs/plan.md); or the all-reduce.json of\n"
-       "another run, whose measurement replaces that of this run if both have the same gradients, batch\n"
+       "JSON file with cuts, fusion groups, swaps, recomputes, or the memory plan that another run wrote "
+       "(docs/plan.md); or the all-reduce.json of "
+       "another run, whose measurement replaces that of this run if both have the same gradients, batch "
        "size, ranks, transport, threads, link, collective, and settings such as precision and schedule",
        any, always, nothing},
   };
@@ -401,9 +402,9 @@ std::vector<Flag> memory_flags() {
 std::vector<Flag> output_flags() {
   return {
       {"--output", &O::output,
-       "run directory: args.json, config.toml, metrics.jsonl (each step), summary.csv (each epoch),\n"
-       "summary.json, a file for TensorBoard; all-reduce.json, if all-reduces were measured;\n"
-       "collectives-RANK.jsonl, if a rank was lost; with --simulate also profile.json, and program.json\n"
+       "run directory: args.json, config.toml, metrics.jsonl (each step), summary.csv (each epoch), "
+       "summary.json, a file for TensorBoard; all-reduce.json, if all-reduces were measured; "
+       "collectives-RANK.jsonl, if a rank was lost; with --simulate also profile.json, and program.json "
        "for tandem sim. A directory that holds a run is refused without --force",
        any, always, unrecorded},
       {"--force", &O::force, "replace the run that --output holds", any,
@@ -413,15 +414,17 @@ std::vector<Flag> output_flags() {
             }),
        unrecorded, Special::not_in_config},
       {"--trace", &O::trace,
-       fmt::format("write a timeline for ui.perfetto.dev to this file, or without a file to trace.json in\n"
+       fmt::format("write a timeline for ui.perfetto.dev to this file, or without a file to trace.json in "
                    "--output; it holds the first {} instructions of each lane",
                    kSpansPerLane),
        any, not_with(&O::evaluate, "with --evaluate, which prints only its result"), nothing,
        Special::value_is_optional},
+      {"--trace-steps", &O::trace_steps, "steps that --trace holds, from the run's first on (0: all)",
+       between(0, kMostSteps), always, nothing},
       {"--measure-prediction",
        &O::measure_prediction,
-       "numbers of updates, such as 1,2,3: each line of metrics.jsonl tells, by stage, how far the weights are\n"
-       "from what was predicted so many updates before, and from what they were then. It needs memory for so\n"
+       "numbers of updates, such as 1,2,3: each line of metrics.jsonl tells, by stage, how far the weights are "
+       "from what was predicted so many updates before, and from what they were then. It needs memory for so "
        "many more versions of the weights and of the optimizer's state, and changes no loss",
        {.least = 1, .most = kMostMeasured, .check = check_measured},
        both(needs(&O::output, "without --output, where its file is"), needs_training),
@@ -434,7 +437,7 @@ std::vector<Flag> output_flags() {
        },
        nothing},
       {"-p,--print-freq", &O::print_every,
-       "batches between printed lines; a line is also printed after ten seconds without one. images/s\n"
+       "batches between printed lines; a line is also printed after ten seconds without one. images/s "
        "is the mean since the previous line",
        at_least(1), not_with(&O::simulate, "with --simulate, which prints only its result"), unrecorded},
       {"--log-level", &O::log_level,
@@ -447,7 +450,7 @@ std::vector<Flag> output_flags() {
 std::vector<Flag> checkpoint_flags() {
   return {
       {"--checkpoint-every", &O::checkpoint_every,
-       "batches between checkpoints in --output's checkpoints/step-N (0: none); a run with --output\n"
+       "batches between checkpoints in --output's checkpoints/step-N (0: none); a run with --output "
        "also saves one at its end",
        between(0, kMostSteps),
        both(not_simulated, needs(&O::output, "without --output, which holds the checkpoints")), by_draining},
@@ -459,8 +462,8 @@ std::vector<Flag> checkpoint_flags() {
        "evaluate with each checkpoint, and also keep the one with the best test accuracy", any,
        needs_checkpoints, nothing},
       {"--resume", &O::resume,
-       "continue from a checkpoint: its directory; a directory of checkpoints or a run (its newest intact\n"
-       "one); or auto (the newest of --output, if there is one). A .safetensors file gives only the\n"
+       "continue from a checkpoint: its directory; a directory of checkpoints or a run (its newest intact "
+       "one); or auto (the newest of --output, if there is one). A .safetensors file gives only the "
        "first weights",
        any, not_simulated, nothing, Special::not_in_config_toml},
       {"-e,--evaluate", &O::evaluate, "test the weights that --resume names; train nothing and write nothing",
@@ -471,12 +474,12 @@ std::vector<Flag> checkpoint_flags() {
 std::vector<Flag> simulation_flags() {
   return {
       {"--simulate", &O::simulate,
-       "predict this run instead of training: measure every kernel, then simulate. Each stage is\n"
+       "predict this run instead of training: measure every kernel, then simulate. Each stage is "
        "assumed to have --threads cores of its own",
        any, always, nothing},
       {"--profile", &O::profile,
-       "kernel times from the profile.json of an earlier --simulate --output, with the same network, batch,\n"
-       "ranks and micro-batches: stages are cut and memory is planned by them; --simulate, which then measures nothing, also needs\n"
+       "kernel times from the profile.json of an earlier --simulate --output, with the same network, batch, "
+       "ranks and micro-batches: stages are cut and memory is planned by them; --simulate, which then measures nothing, also needs "
        "the same stages and schedule",
        any,
        [](const O& o) -> std::string {

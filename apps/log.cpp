@@ -1,9 +1,13 @@
 #include "log.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string_view>
 
 #include <spdlog/details/log_msg.h>
 #include <spdlog/logger.h>
@@ -93,5 +97,9 @@ void draw_line(const std::string& line) {
   if (logger().should_log(spdlog::level::info)) console()->draw(line);
 }
 void end_line() { console()->end(); }
+bool is_drawable() {
+  const char* const term = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) != 0 && !(term && std::string_view(term) == "dumb");
+}
 
 }  // namespace tandem::apps

@@ -23,5 +23,8 @@ void log_error(const std::string& text);
 void draw_line(const std::string& line);
 /// Ends the drawn line, which then stays on the terminal.
 void end_line();
+/// Returns whether standard output is a terminal on which a line can be drawn over: not a pipe, nor
+/// TERM=dumb.
+bool is_drawable();
 
 }  // namespace tandem::apps

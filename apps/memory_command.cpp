@@ -70,6 +70,15 @@ ordered_json to_json(const MemoryProblem& problem, std::string_view policy, cons
   return j;
 }
 
+// Calls `read`, whose errors then name the flag.
+template <class Read> auto of_flag(const char* flag, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    throw Error(fmt::format("{}: {}", flag, e.what()));
+  }
+}
+
 void print_row(std::string_view policy, const MemoryResult& result) {
   const MemoryCost& cost = result.best.cost;
   fmt::print("{:<12} {:>8} {:>14} {:>10.6g} {:>9.6g} {:>12.6g}", policy, result.feasible ? "yes" : "no",
@@ -90,10 +99,9 @@ void add_memory_plan_options(CLI::App& command, MemoryPlanOptions& o) {
       ->delimiter(',')
       ->capture_default_str();
   command.add_flag("--json", o.json, "print JSON, with the plans' instructions");
-  command.add_flag(
-      "--timeline", o.timeline,
-      "draw each plan: forwards of graph g as digit g, backwards as letters, + what is computed\n"
-      "again, _ waits, o and i copies to and from the host, * updates");
+  command.add_flag("--timeline", o.timeline,
+                   "draw each plan: forwards of graph g as digit g, backwards as letters, + what is computed "
+                   "again, _ waits, o and i copies to and from the host, * updates");
   command.add_option("--trace", o.trace, "write the timeline of the plan here, for ui.perfetto.dev");
 }
 
@@ -103,12 +111,13 @@ void plan_memory(const MemoryPlanOptions& o) {
     if (name == "all")
       for (const MemoryPolicy& policy : memory_policies()) policies.push_back(&policy);
     else
-      policies.push_back(&memory_policy(name));
+      policies.push_back(of_flag("--policy", [&] { return &memory_policy(name); }));
   if (o.json && o.timeline) throw Error("--timeline has no effect with --json: leave out one of the two");
   if (!o.trace.empty() && policies.size() > 1)
     throw Error("--trace holds the timeline of one plan: give one --policy");
-  const std::int64_t limit = parse_bytes(o.limit);
-  const MemoryProblem problem = read_memory_problem(o.graph);
+  require_replaceable("--trace", o.trace, "trace");
+  const std::int64_t limit = of_flag("--limit", [&] { return parse_bytes(o.limit); });
+  const MemoryProblem problem = of_flag("--graph", [&] { return read_memory_problem(o.graph); });
   ordered_json results = ordered_json::array();
   if (!o.json)
     fmt::print("{:<12} {:>8} {:>14} {:>10} {:>9} {:>12}\n", "policy", "feasible", "peak bytes", "ms",
@@ -120,7 +129,7 @@ void plan_memory(const MemoryPlanOptions& o) {
       else
         print_row(policy->name, result);
       if (o.timeline) fmt::print("{}", to_text(timeline_of(problem, result.best.plan), 96));
-      if (!o.trace.empty()) write_file(o.trace, to_perfetto(timeline_of(problem, result.best.plan)));
+      if (!o.trace.empty()) write_json(o.trace, "trace", to_perfetto(timeline_of(problem, result.best.plan)));
     } catch (const Error& e) {  // as for a graph that is too large for it
       if (policies.size() == 1) throw;
       if (o.json)

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/tandem.h>
 
@@ -53,6 +54,9 @@ ModelRuns::ModelRuns(const TrainOptions& o, bool in_place) {
     if (o.output.empty()) continue;
     model.options.output = (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();
     model.options.force = o.force;
+    if (std::error_code none; std::filesystem::is_symlink(model.options.output, none))
+      throw Error(fmt::format("'{}' is a link: a sweep makes the directories of its models itself; remove it",
+                              model.options.output));
     model.directory = std::make_unique<RunDirectory>(model.options);
     model.directory->claim(model.options, in_place);
   }
@@ -147,10 +151,9 @@ void ModelRuns::save(const CheckpointResult& all, nn::ModuleBase& network, std::
     now.epoch = epoch;
     const CheckpointResult one = of(all, m, std::ssize(models_), model.options);
     // A sweep that was killed can have saved this model alone.
-    std::error_code ignored;
-    std::filesystem::remove_all(std::filesystem::path(checkpoints_of(model.options.output)) /
-                                    fmt::format("step-{}", all.progress.batch),
-                                ignored);
+    const auto saved =
+        std::filesystem::path(checkpoints_of(model.options.output)) / checkpoint_name(all.progress.batch);
+    if (is_own_checkpoint(saved.string())) remove_checkpoint(Files::system(), saved.string());
     model.writer->save(all.progress.batch, checkpoint_files(network, one, 1, notes_of(now)),
                        one.accuracy.empty() ? std::nullopt : std::optional(one.accuracy[0]));
     model.is_saved = model.stopped >= 0;

@@ -1,13 +1,19 @@
 #include "output_file.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
+
+#include "own_file.h"
 
 namespace tandem::apps {
 
@@ -21,6 +27,17 @@ void require_writable(const std::string& flag, const std::string& file) {
   if (!existed) std::filesystem::remove(file, ignored);
 }
 
+void require_replaceable(const std::string& flag, const std::string& file, const std::string& kind) {
+  std::error_code none;
+  const bool holds_something =
+      std::filesystem::is_regular_file(file, none) && std::filesystem::file_size(file, none) > 0;
+  if (!file.empty() && holds_something && look_at(file, kind) == Found::foreign)
+    throw Error(fmt::format(
+        "{}{}'{}' exists, and Tandem did not write it as {}: it stays; choose another name, or remove it",
+        flag, flag.empty() ? "" : " ", file, kind == "weights" ? "weights (safetensors)" : "a " + kind));
+  require_writable(flag, file);
+}
+
 std::string replaceable(const std::string& flag, const std::string& file,
                         std::initializer_list<std::string> inputs) {
   namespace fs = std::filesystem;
@@ -30,7 +47,7 @@ std::string replaceable(const std::string& flag, const std::string& file,
   for (const std::string& input : inputs)
     if (fs::equivalent(file, input, ignored))
       throw Error(fmt::format("{} '{}' would replace '{}', which is read", flag, file, input));
-  require_writable(flag, file);
+  require_replaceable(flag, file, "weights");
   const fs::path target = fs::canonical(file, ignored);
   return ignored ? file : target.string();
 }
@@ -39,17 +56,45 @@ void require_read(const std::string& file, const std::istream& in) {
   if (in.bad()) throw Error(fmt::format("'{}' cannot be read: {}", file, std::strerror(errno)));
 }
 
-void write_file(const std::string& file, const std::string& text) {
+namespace {
+
+// Removes a partial file, which would pass for the whole, but never a device.
+void write_in_place(const std::string& file, const std::string& text) {
   errno = 0;
   std::ofstream out(file);
   out << text;
   if (out.flush()) return;
   const std::string reason = std::strerror(errno);
-  std::error_code ignored;  // removes a partial file, which would pass for the whole, but never a device
+  std::error_code ignored;
   if (const auto part = std::filesystem::canonical(file, ignored);
       std::filesystem::is_regular_file(part, ignored))
     std::filesystem::remove(part, ignored);
   throw Error(fmt::format("'{}' cannot be written: {}", file, reason));
+}
+
+}  // namespace
+
+// A file takes the place of the old one when it is whole, unless its directory cannot be changed.
+void write_file(const std::string& file, const std::string& text) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  const fs::path target = fs::exists(file, none) ? fs::canonical(file, none) : fs::path(file),
+                 directory = target.has_parent_path() ? target.parent_path() : ".";
+  const bool is_link_to_nothing = !fs::exists(target, none) && fs::is_symlink(target, none);
+  const bool is_device = fs::exists(target, none) && !fs::is_regular_file(target, none);
+  if (is_device || is_link_to_nothing || access(directory.c_str(), W_OK) != 0)
+    return write_in_place(file, text);
+  try {
+    engine::replace_durably(engine::Files::system(), target.string(),
+                            [&](const engine::Sink& sink) { sink(std::as_bytes(std::span(text))); });
+  } catch (const Error& e) {
+    throw Error(fmt::format("'{}' cannot be written: {}", file, e.what()));
+  }
+}
+
+void write_json(const std::string& file, const std::string& kind, const std::string& text) {
+  require_replaceable("", file, kind);
+  write_file(file, with_format(kind, text));
 }
 
 }  // namespace tandem::apps

@@ -167,7 +167,7 @@ void add_pipeline_plan_options(CLI::App& command, PipelinePlanOptions& o) {
 }
 
 void plan_pipeline(const PipelinePlanOptions& o) {
-  require_writable("--output", o.output);
+  require_replaceable("--output", o.output, "plan");
   PartitionProblem problem = problem_of(o);
   const Partition partition = best_of(o, problem);
   const std::optional<double> simulated = simulated_ms(problem, partition);
@@ -175,7 +175,7 @@ void plan_pipeline(const PipelinePlanOptions& o) {
     print_json(problem, partition, simulated);
   else
     print_table(problem, partition, simulated);
-  if (!o.output.empty()) write_file(o.output, plan_with_cuts(names_of(problem, partition.cuts())));
+  if (!o.output.empty()) write_json(o.output, "plan", plan_with_cuts(names_of(problem, partition.cuts())));
 }
 
 }  // namespace tandem::apps

@@ -233,8 +233,8 @@ void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOption
 }
 
 void simulate_pipelines(const PipelineSimulationOptions& o) {
-  require_writable("--trace", o.trace);
-  require_writable("--write-schedule", o.write_schedule);
+  require_replaceable("--trace", o.trace, "trace");
+  require_replaceable("--write-schedule", o.write_schedule, "schedule");
   if (o.json && (o.timeline || o.follow >= 0))
     throw Error("--json has no drawings, but every operation: leave out --timeline and --follow, or --json");
   if (o.follow >= o.batches)
@@ -259,8 +259,8 @@ void simulate_pipelines(const PipelineSimulationOptions& o) {
       if (row.is_pipeline() && o.timeline) fmt::print("{}", beginning(row));
     }
   }
-  if (!o.trace.empty()) write_file(o.trace, to_perfetto(rows[0].simulated.timeline));
-  if (!o.write_schedule.empty()) write_file(o.write_schedule, to_json(rows[0].schedule));
+  if (!o.trace.empty()) write_json(o.trace, "trace", to_perfetto(rows[0].simulated.timeline));
+  if (!o.write_schedule.empty()) write_json(o.write_schedule, "schedule", to_json(rows[0].schedule));
 }
 
 }  // namespace tandem::apps

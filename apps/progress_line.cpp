@@ -66,7 +66,8 @@ void ProgressLine::update(const BatchResult& batch) {
   const double left = seconds_ / static_cast<double>(done - before_) * static_cast<double>(total_ - done);
   images_ = 0;
   since_ = 0;
-  std::string numbers = fmt::format("{}/{}  {}", done, total_, named(batch.loss));
+  // Steps count from 0, as in metrics.jsonl and in traces.
+  std::string numbers = fmt::format("step {} ({} of {})  {}", batch.batch, done, total_, named(batch.loss));
   last_ = numbers;
   if (done > before_ + 1)  // for the first batch, only the time to its loss is known
     numbers += fmt::format("  {:.0f} images/s  {} left", rate, clock(left));

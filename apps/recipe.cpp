@@ -56,7 +56,10 @@ CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   c.available = default_threads();
   const int here = mpi ? mpi->local_size() : 0;  // ranks on this machine; 0: not known
   // mpirun may have bound this process to some of the machine's cores.
-  const bool own = mpi && c.available < static_cast<int>(std::thread::hardware_concurrency());
+  const int machine = static_cast<int>(std::thread::hardware_concurrency());
+  const bool own = mpi && c.available < machine;
+  if (own && here > 0 && c.available * here < machine && std::getenv("OMPI_COMM_WORLD_SIZE"))
+    c.out_of_reach = machine - c.available * here;
   c.lanes = std::max(schedule_of(o).compute_lanes(), o.array_lanes);  // per rank
   const int sharing = own ? 1 : here > 0 ? here : o.ranks * o.devices;
   c.lanes *= sharing;

@@ -13,10 +13,11 @@ using namespace engine;
 /// The lanes and threads of this machine that share the cores available to this process.
 struct CoreShares {
   int available = 1;
-  int lanes = 1;    ///< compute lanes
-  int loaders = 0;  ///< loading threads
-  int threads = 1;  ///< threads per lane, the same on all ranks
-  int rank = 1;     ///< cores of a rank, the same on all ranks
+  int lanes = 1;         ///< compute lanes
+  int loaders = 0;       ///< loading threads
+  int threads = 1;       ///< threads per lane, the same on all ranks
+  int rank = 1;          ///< cores of a rank, the same on all ranks
+  int out_of_reach = 0;  ///< cores of this machine that the binding of mpirun leaves idle
 };
 /// If ranks are processes, all of them must call it.
 CoreShares share_cores(const TrainOptions& options, MpiSession* mpi);

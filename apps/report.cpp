@@ -3,20 +3,24 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <system_error>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 
 #include "output_file.h"
+#include "own_file.h"
 
 namespace tandem::apps {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kPage = "index.html";
 constexpr std::size_t kMostRows = 40;  // of a table
 constexpr const char* kStyle = R"(
 body { font-family: sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; line-height: 1.45; color: #222 }
@@ -98,11 +102,44 @@ Verdict compared(Range paper, Range ours) {
   return both_rise || both_fall ? Verdict::direction : Verdict::differs;
 }
 
+namespace {
+
+std::vector<std::string> names_of_files(const Report& r) {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : r.files) names.push_back(name);
+  for (const Figure& figure : r.figures)
+    for (const char* ending : {".csv", ".svg"}) names.push_back(figure.id + ending);
+  return names;
+}
+
+// The page's last lines say which files are its own, so that a later report may replace them.
+constexpr const char *kList = "<!-- files:\n", *kListEnd = "-->\n";
+std::string list_of_files(const std::set<std::string>& names) {
+  return fmt::format("{}{}\n{}", kList, fmt::join(names, "\n"), kListEnd);
+}
+
+// Returns what a report wrote that is in a directory already.
+std::set<std::string> files_of_report_in(const std::string& directory) {
+  std::set<std::string> files;
+  const std::string page = (fs::path(directory) / kPage).string();
+  if (look_at(page, "page") != Found::own) return files;
+  files.insert(kPage);
+  std::ifstream in(page);
+  bool listed = false;
+  for (std::string line; std::getline(in, line);) {
+    if (listed && line + "\n" != kListEnd) files.insert(line);
+    listed = listed || line + "\n" == kList;
+  }
+  return files;
+}
+
+}  // namespace
+
 std::string to_html(const Report& r) {
   std::string text = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n"
+      "{2}<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n"
       "<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-      escaped(r.title), kStyle);
+      escaped(r.title), kStyle, kPageHead);
   for (const std::string& paragraph : r.introduction) text += fmt::format("<p>{}</p>\n", escaped(paragraph));
   text += "<h2>What agrees with the paper</h2>\n" + html_of(r.claims);
   for (const Figure& figure : r.figures) text += html_of(figure);
@@ -110,7 +147,10 @@ std::string to_html(const Report& r) {
 }
 
 void ReportDirectory::write(const Report& report) {
-  std::vector<std::pair<std::string, std::string>> files{{"index.html", to_html(report)}};
+  if (own_.empty()) earlier_ = files_of_report_in(directory_);
+  std::set<std::string> listed = earlier_;  // also what an earlier report had more than this one
+  for (const std::string& name : names_of_files(report)) listed.insert(name);
+  std::vector<std::pair<std::string, std::string>> files{{kPage, to_html(report) + list_of_files(listed)}};
   files.insert(files.end(), report.files.begin(), report.files.end());
   for (const Figure& figure : report.figures) {
     files.emplace_back(figure.id + ".csv", to_csv(figure));
@@ -121,12 +161,18 @@ void ReportDirectory::write(const Report& report) {
   if (error || !fs::is_directory(directory_))
     throw Error(fmt::format("--output '{}' cannot be made as a directory{}; choose another", directory_,
                             error ? ": " + error.message() : ""));
-  for (const auto& [name, text] : files)
-    if (!force_ && !own_.contains(name) && fs::exists(fs::path(directory_) / name, error))
+  for (const auto& [name, text] : files) {
+    if (own_.contains(name) || !fs::exists(fs::symlink_status(fs::path(directory_) / name, error))) continue;
+    if (!earlier_.contains(name))
+      throw Error(fmt::format(
+          "--output '{}' holds {}, which no report wrote: it stays; choose another directory, or remove it",
+          directory_, name));
+    if (!force_)
       throw Error(
           fmt::format("--output '{}' holds {} already; choose another directory, or replace its files "
                       "with --force",
                       directory_, name));
+  }
   for (const auto& [name, text] : files) {
     write_file((fs::path(directory_) / name).string(), text);
     own_.insert(name);

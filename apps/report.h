@@ -54,13 +54,14 @@ class ReportDirectory {
  public:
   ReportDirectory(std::string directory, bool force) : directory_(std::move(directory)), force_(force) {}
   /// Writes the report, over what this object wrote before; makes the directory. Throws Error if that cannot
-  /// be written; or if one of the files exists that this object did not write, and `force` is not given.
+  /// be written; if one of the files exists that no report wrote (the list in its index.html says which did);
+  /// or if a report wrote it, this object did not, and `force` is not given.
   void write(const Report& report);
 
  private:
   std::string directory_;
   bool force_;
-  std::set<std::string> own_;
+  std::set<std::string> own_, earlier_;  // what this object wrote, and what an earlier report did
 };
 
 }  // namespace tandem::apps

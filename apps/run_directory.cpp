@@ -17,10 +17,12 @@
 #include <tandem/core/base/units.h>
 #include <tandem/memory/memory_problem.h>
 #include <tandem/plan/plan_file.h>
+#include <tandem/train/checkpoint_store.h>
 
 #include "flags.h"
 #include "log.h"
 #include "output_file.h"
+#include "own_file.h"
 #include "resume.h"
 
 namespace tandem::apps {
@@ -30,12 +32,37 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A directory with one of these holds a run.
-constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
-                           "profile.json", "program.json",  "checkpoints"};
-// The other files that a run leaves, in addition to TensorBoard's.
-constexpr std::array kBeside{"config.toml", "plan.json",   "summary.csv",
-                             "trace.json",  "memory.json", kAllReduces};
+// The files of a run, with their kinds (own_file.h).
+struct RunFile {
+  const char *name, *kind;
+  bool is_always_there = false;  ///< so a directory that has one of these holds a run
+};
+constexpr std::array kFiles{RunFile{"args.json", "args", true},
+                            RunFile{"metrics.jsonl", "metrics", true},
+                            RunFile{"summary.json", "summary", true},
+                            RunFile{"profile.json", "profile", true},
+                            RunFile{"program.json", "program", true},
+                            RunFile{"config.toml", "config"},
+                            RunFile{"plan.json", "plan"},
+                            RunFile{"stages.json", "stages"},
+                            RunFile{"layers.json", "layers"},
+                            RunFile{"summary.csv", "table"},
+                            RunFile{"trace.json", "trace"},
+                            RunFile{"memory.json", "memory"},
+                            RunFile{kAllReduces, "all-reduces"}};
+constexpr const char* kCheckpoints = "checkpoints";
+
+// Returns the kind of a file that a run gives this name; empty: no run does. Later devices have numbers.
+std::string kind_of(const std::string& name) {
+  for (const RunFile& file : kFiles)
+    if (name == file.name) return file.kind;
+  static const std::regex events(R"(events\.out\.tfevents\..*)"), collectives(R"(collectives-\d+\.jsonl)"),
+      memory(R"(memory-\d+\.json)"), all_reduces(R"(all-reduce-\d+\.json)");
+  if (std::regex_match(name, events)) return "events";
+  if (std::regex_match(name, collectives)) return "collectives";
+  if (std::regex_match(name, memory)) return "memory";
+  return std::regex_match(name, all_reduces) ? "all-reduces" : "";
+}
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
@@ -76,32 +103,44 @@ std::shared_ptr<const void> created(const std::string& directory) {
   return result;
 }
 
-// What an earlier run's watches wrote (dist/collective_watch.h).
-void remove_collectives(const std::string& directory) {
-  std::error_code ignored;
-  for (const auto& file : fs::directory_iterator(directory, ignored))
-    if (file.path().filename().string().starts_with("collectives-")) fs::remove(file.path(), ignored);
+// Returns the files in a directory that an earlier run wrote, and perhaps only those of one kind. A directory
+// that does not exist has none.
+std::vector<std::string> own_files(const std::string& directory, const std::string& kind = "") {
+  std::vector<std::string> files;
+  for (const std::string& name : names_in(directory)) {
+    const std::string path = (fs::path(directory) / name).string(), is = kind_of(name);
+    if (kind.empty() && name.ends_with(kUnfinishedFile)) files.push_back(path);
+    if (!is.empty() && (kind.empty() || kind == is) && look_at(path, is) == Found::own) files.push_back(path);
+  }
+  return files;
 }
 
-// What an earlier run found out about the all-reduces of its later devices, and their memory problems.
-// Devices without gradients have no file, so the numbers can have gaps.
-std::vector<std::string> all_reduces_of_later_devices(const std::string& directory) {
-  const std::regex name(R"((all-reduce|memory)-\d+\.json)");
-  std::vector<std::string> files;
-  std::error_code ignored;
-  for (const auto& file : fs::directory_iterator(directory, ignored))
-    if (std::regex_match(file.path().filename().string(), name)) files.push_back(file.path().string());
-  return files;
+// Returns a name in a directory that stands in a run's way, because a run would write there, and none wrote
+// it; empty if there is none.
+std::string foreign_file(const std::string& directory, bool with_events) {
+  for (const std::string& name : names_in(directory)) {
+    const std::string kind = kind_of(name);
+    if (kind == "events" && !with_events) continue;
+    if (!kind.empty() && look_at((fs::path(directory) / name).string(), kind) == Found::foreign) return name;
+  }
+  const std::string checkpoints = checkpoints_of(directory);
+  std::error_code none;
+  if (!fs::exists(fs::symlink_status(checkpoints, none))) return "";
+  if (!fs::is_directory(checkpoints, none)) return kCheckpoints;
+  for (const std::string& name : names_in(checkpoints))
+    if (names_checkpoint(name) && !is_own_checkpoint((fs::path(checkpoints) / name).string()))
+      return fmt::format("{}/{}", kCheckpoints, name);
+  return "";
 }
 
 // The directories of the models of an earlier sweep.
 std::vector<std::string> model_runs(const std::string& directory) {
   const std::regex name(R"(model-\d+)");
   std::vector<std::string> found;
-  std::error_code ignored;
-  for (const auto& file : fs::directory_iterator(directory, ignored))
-    if (std::regex_match(file.path().filename().string(), name) &&
-        fs::exists(file.path() / "args.json", ignored))
+  std::error_code none;
+  for (const auto& file : fs::directory_iterator(directory, none))
+    if (std::regex_match(file.path().filename().string(), name) && !file.is_symlink(none) &&
+        look_at((file.path() / "args.json").string(), "args") == Found::own)
       found.push_back(file.path().string());
   return found;
 }
@@ -116,11 +155,22 @@ void remove_all(const std::vector<std::string>& files) {
 
 // Removes the files of a run, and no others.
 void remove_run_in(const std::string& directory) {
-  remove_all(event_files(directory));
-  remove_all(all_reduces_of_later_devices(directory));
-  for (const auto& files : {std::vector<const char*>(kHeld.begin(), kHeld.end()),
-                            std::vector<const char*>(kBeside.begin(), kBeside.end())})
-    for (const char* file : files) remove_all({(fs::path(directory) / file).string()});
+  remove_all(own_files(directory));
+  const std::string checkpoints = checkpoints_of(directory);
+  for (const std::string& name : names_in(checkpoints))
+    if (const auto path = (fs::path(checkpoints) / name).string();
+        names_checkpoint(name) && is_own_checkpoint(path))
+      remove_directory(Files::system(), path);
+  std::error_code not_empty;
+  fs::remove(checkpoints, not_empty);
+}
+
+// Returns what shows that a directory holds a run; empty if nothing does.
+std::string sign_of_run(const std::string& directory) {
+  for (const RunFile& file : kFiles)
+    if (file.is_always_there && look_at((fs::path(directory) / file.name).string(), file.kind) == Found::own)
+      return file.name;
+  return checkpoint_steps(checkpoints_of(directory)).empty() ? "" : kCheckpoints;
 }
 
 // Returns the lines of metrics.jsonl for the batches below `batches`: a killed run may have written more
@@ -144,12 +194,7 @@ std::string to_json(const TrainOptions& o) {
   json j{{"command_line", o.command_line}};
   for (const Flag& flag : flags())
     if (change_by(flag, o) != Change::unrecorded) j[flag.key] = value_of(flag, o);
-  try {
-    return j.dump(1) + "\n";
-  } catch (const json::type_error&) {
-    throw Error(
-        "the command line, or --config's file, has text that is not UTF-8, which args.json cannot hold");
-  }
+  return j.dump(1) + "\n";
 }
 
 RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.output) {
@@ -167,15 +212,18 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   }
   if (fresh) lock_ = locked(directory_);
   in_place_ = in_place;
-  std::error_code error;
-  for (const char* file : kHeld)  // also if another run has just created the directory
-    if (!options.force && (fresh || !in_place) && fs::exists(path(file), error))
-      throw Error(fmt::format(
-          "--output '{}' holds a run already ({}); {}choose another directory, or replace the run with "
-          "--force",
-          directory_, file,
-          checkpoint_steps(checkpoints_of(directory_)).empty() ? "" : "continue it with --resume auto, "));
-  require_writable("--output", path(kHeld[0]));
+  if (const std::string foreign = foreign_file(directory_, options.tensorboard > 0); !foreign.empty())
+    throw Error(fmt::format(
+        "--output '{}' holds {}, which no run wrote, and which a run would replace: it stays; choose another "
+        "directory, or remove it",
+        directory_, foreign));
+  const std::string run = sign_of_run(directory_);
+  if (!options.force && (fresh || !in_place) && !run.empty())  // also if another run has just created it
+    throw Error(fmt::format(
+        "--output '{}' holds a run already ({}); {}choose another directory, or replace the run with --force",
+        directory_, run,
+        checkpoint_steps(checkpoints_of(directory_)).empty() ? "" : "continue it with --resume auto, "));
+  require_writable("--output", path(kFiles[0].name));
 }
 
 // Files that stayed would pass for this run's.
@@ -201,9 +249,11 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
     make_directories(Files::system(), directory_);
     lock_ = locked(directory_);
   }
-  remove_collectives(directory_);
-  write_file(path("args.json"), to_json(options));
-  write_file(path("config.toml"), options.config);
+  remove_all(own_files(directory_, "collectives"));
+  write_json(path("args.json"), "args", to_json(options));
+  for (const std::string& name : names_in(directory_))
+    if (name.ends_with(kUnfinishedFile)) remove_file(Files::system(), path(name));
+  write_file(path("config.toml"), kConfigHead + options.config);
   if (options.simulate) return;
   models_ = options.models;
   events_every_ = options.tensorboard;
@@ -283,17 +333,17 @@ void RunDirectory::summary(const Summary& s) {
   if (s.simulated) j["simulated"] = true;
   if (!s.train_loss.empty()) j["train_loss"] = per_model(s.train_loss);
   if (!s.test_accuracy.empty()) j["test_accuracy"] = per_model(s.test_accuracy);
-  write_file(path("summary.json"), j.dump(1) + "\n");
+  write_json(path("summary.json"), "summary", j.dump(1) + "\n");
 }
 
 void RunDirectory::plan(const std::string& text) const {
-  if (keeps() && !text.empty()) write_file(path("plan.json"), text);
+  if (keeps() && !text.empty()) write_json(path("plan.json"), "plan", text);
 }
 
 void RunDirectory::memory_problems(const std::vector<DevicePlan>& devices) const {
   if (!keeps()) return;
   for (std::size_t d = 0; d < devices.size(); ++d)
-    write_file(path(d == 0 ? "memory.json" : fmt::format("memory-{}.json", d)),
+    write_json(path(d == 0 ? "memory.json" : fmt::format("memory-{}.json", d)), "memory",
                to_json(devices[d].step.problem));
 }
 
@@ -301,9 +351,11 @@ void RunDirectory::all_reduces(const AllReduceReport& report) {
   const auto has_plan = [](const DeviceAllReduces& device) { return !device.plan.groups.empty(); };
   if (!keeps() || std::ranges::none_of(report.devices, has_plan)) return;
   record([&] {
-    remove_all(all_reduces_of_later_devices(directory_));
+    for (const std::string& file : own_files(directory_, "all-reduces"))
+      if (!file.ends_with(kAllReduces)) remove_all({file});
     for (std::size_t d = 0; d < report.devices.size(); ++d)
-      if (has_plan(report.devices[d])) write_file(all_reduce_file(path(kAllReduces), d), to_json(report, d));
+      if (has_plan(report.devices[d]))
+        write_json(all_reduce_file(path(kAllReduces), d), "all-reduces", to_json(report, d));
   });
 }
 

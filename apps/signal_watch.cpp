@@ -22,7 +22,8 @@ namespace {
 sigset_t watched() {
   sigset_t set;
   sigemptyset(&set);
-  for (int signal : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&set, signal);  // the last one ends the watch
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2})
+    sigaddset(&set, signal);  // the last one ends the watch
   return set;
 }
 
@@ -37,10 +38,12 @@ bool one_of_several() {
 
 }  // namespace
 
-const char* interruption(int signal) { return signal == SIGTERM ? "terminated" : "interrupted"; }
+const char* interruption(int signal) {
+  return signal == SIGTERM ? "terminated" : signal == SIGUSR1 ? "interrupted by SIGUSR1" : "interrupted";
+}
 
 int signal_behind(const std::exception& error) {
-  for (int signal : {SIGINT, SIGTERM})
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1})
     if (std::string_view(error.what()) == interruption(signal)) return signal;
   return 0;
 }

@@ -90,12 +90,12 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   directory.start(o);  // after all measurements: an interrupted one leaves the directory as it was
   directory.plan(plan);
   if (directory.keeps()) {
-    profile.write(directory.path("profile.json"));
-    write_file(directory.path("program.json"), to_json(program));
-    if (!stages.empty()) write_file(directory.path("stages.json"), stages);
-    if (!layers.empty()) write_file(directory.path("layers.json"), layers);
+    write_json(directory.path("profile.json"), "profile", profile.to_json());
+    write_json(directory.path("program.json"), "program", to_json(program));
+    if (!stages.empty()) write_json(directory.path("stages.json"), "stages", stages);
+    if (!layers.empty()) write_json(directory.path("layers.json"), "layers", layers);
   }
-  write_trace(o.trace, sim.timeline());
+  write_trace(o.trace, sim.timeline(), traced_until(o, 0));
   Summary summary;
   summary.simulated = true;
   summary.step_ms = sim.now() / static_cast<double>(batches) * kMsPerSecond;

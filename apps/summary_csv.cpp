@@ -14,7 +14,7 @@ using namespace engine;
 namespace {
 
 std::string header(std::size_t models) {
-  std::string text = "of,epoch,batch";
+  std::string text = "of,epoch,batch";  // begins as kTableHead
   for (const char* name : {"train_loss", "test_accuracy", "lr"})
     for (std::size_t m = 0; m < models; ++m)
       text += models == 1 ? fmt::format(",{}", name) : fmt::format(",{}_{}", name, m);

@@ -1,6 +1,7 @@
 // The `tandem` command: makes training data, inspects networks and Programs, and plans pipelines and
 // all-reduces.
-#include <unistd.h>
+#include <atomic>
+#include <csignal>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -45,14 +46,14 @@ void simulate(const std::string& file, std::int64_t batches, const std::string& 
     throw Error("sim: give the file of a Program, all-reduce, or pipeline; see tandem sim --help");
   const Program program = program_from(file);
   apps::require_simulable("--batches", batches, program);
-  apps::require_writable("--trace", trace);
+  apps::require_replaceable("--trace", trace, "trace");
   SimBackend sim(program);
   run(sim, batches);
   fmt::print("{} in {:.6g} s, {:.6g} s per batch\n", counted(batches, "batch"), sim.now(),
              sim.now() / static_cast<double>(batches));
   apps::print_lanes(sim);
   fmt::print("\n{}", to_text(sim.timeline(), 96));
-  if (!trace.empty()) apps::write_file(trace, to_perfetto(sim.timeline()));
+  if (!trace.empty()) apps::write_json(trace, "trace", to_perfetto(sim.timeline()));
 }
 
 void show(const std::string& file) {
@@ -131,7 +132,7 @@ void add_commands(CLI::App& app, Arguments& a) {
   make->add_flag("--force", a.force, "replace CIFAR-10's files in the directory; others stay");
   auto* sim = app.add_subcommand(
       "sim",
-      "predicts how a Program runs, and draws the timeline: forwards of batch b as digit b mod 10,\n"
+      "predicts how a Program runs, and draws the timeline: forwards of batch b as digit b mod 10, "
       "backwards as letters (a: batch 0), updates *, all-reduces =, sends >, receives <, copies o i, timers -, idle dots");
   sim->add_option("file", a.file, program);
   sim->add_option("--batches", a.batches, "batches to run, from an empty to a drained pipeline");
@@ -183,13 +184,27 @@ void add_commands(CLI::App& app, Arguments& a) {
   check->add_option("file", a.file, program)->required();
 }
 
+std::atomic<int> interrupting = 0;  // a signal
+
+// If it is interrupted, it leaves no unfinished files.
 void make_data(const Arguments& a) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, [](int s) { interrupting = s; });
   const std::int64_t images = a.train + a.test;
   std::int64_t done = 0;
-  const bool shown = isatty(STDOUT_FILENO) != 0;
-  write_cifar10(a.directory, a.train, a.test, a.seed, a.force, [&] {
-    if (++done % 10'000 == 0 && shown) apps::draw_line(fmt::format("{} of {} images", done, images));
-  });
+  const bool shown = apps::is_drawable();
+  try {
+    write_cifar10(a.directory, a.train, a.test, a.seed, a.force, [&] {
+      if (interrupting) throw Error("interrupted");
+      if (++done % 10'000 == 0 && shown) apps::draw_line(fmt::format("{} of {} images", done, images));
+    });
+  } catch (const Error&) {
+    if (!interrupting) throw;
+    fmt::print(stderr, "tandem: interrupted; nothing was written\n");
+  }
+  if (interrupting) {  // ends as if nobody had caught it
+    std::signal(interrupting, SIG_DFL);
+    std::raise(interrupting);
+  }
   if (shown && images >= 10'000) apps::end_line();
 }
 
@@ -197,6 +212,12 @@ void make_data(const Arguments& a) {
 
 int main(int argc, char** argv) {
   CLI::App app{"Makes training data, and inspects networks and Programs.", "tandem"};
+  app.footer(
+      "Networks are trained by train_cifar (train_cifar --help). An example, from data to a trained network:\n"
+      "  tandem make-data cifar10 data\n"
+      "  train_cifar --data data --arch resnet20 --epochs 3 --output run --trace\n"
+      "COMMAND --help says what a command takes. The documentation begins with README.md; docs/ has a page for "
+      "each subject.");
   Arguments a;
   add_commands(app, a);
   return apps::run_program(app, argc, argv, [&] {

@@ -9,10 +9,11 @@
 namespace tandem::apps {
 using namespace engine;
 
-void write_trace(const std::string& file, const Timeline& timeline) {
+void write_trace(const std::string& file, Timeline timeline, std::int64_t end) {
   if (file.empty()) return;
-  write_file(file, to_perfetto(timeline));
-  if (timeline.dropped > 0)
+  const bool has_all = std::erase_if(timeline.spans, [&](const Span& s) { return s.batch >= end; }) == 0;
+  write_json(file, "trace", to_perfetto(timeline));
+  if (timeline.dropped > 0 && has_all)
     log_warning(fmt::format(
         "--trace has the first {} instructions of each lane; {} later ones are missing: trace a shorter run",
         kSpansPerLane, timeline.dropped));

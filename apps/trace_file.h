@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include <tandem/core/runtime/timeline.h>
@@ -6,8 +7,8 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// Writes a timeline for ui.perfetto.dev, and logs how many executions are missing. An empty name means no
-/// file.
-void write_trace(const std::string& file, const Timeline& timeline);
+/// Writes a timeline, up to batch `end`, for ui.perfetto.dev, and logs how many executions are missing. An
+/// empty name means no file.
+void write_trace(const std::string& file, Timeline timeline, std::int64_t end);
 
 }  // namespace tandem::apps

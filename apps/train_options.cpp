@@ -41,18 +41,7 @@ template <class T> CLI::Option* add(CLI::App& app, const Flag& flag, std::vector
       ->default_str(fmt::format("{}", fmt::join(values, ",")));
 }
 
-// CLI11 shows of a flag that turns another off that it is false.
-class HelpText final : public CLI::Formatter {
-  std::string make_option_name(const CLI::Option* option, bool positional) const override {
-    std::string name = Formatter::make_option_name(option, positional);
-    const std::string value = "{false}";
-    if (const auto at = name.find(value); at != std::string::npos) name.erase(at, value.size());
-    return name;
-  }
-};
-
 void add_flags(CLI::App& app, TrainOptions& o) {
-  app.formatter(std::make_shared<HelpText>());
   app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   for (const Flag& flag : flags()) {
     CLI::Option* const option =
@@ -257,7 +246,19 @@ void settle(TrainOptions& o, const std::function<bool(const std::string& name)>&
       throw Error("--trace without a file writes trace.json into --output; add one of the two");
     o.trace = o.output + "/trace.json";
   }
+  if (o.trace_steps > 0 && o.trace.empty()) throw Error("--trace-steps has no effect without --trace");
   if (o.epochs == 0 && o.steps == 0) o.epochs = 1;
+}
+
+// Files of JSON and TOML hold the flags.
+void require_utf8(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) try {
+      nlohmann::json(argv[i]).dump();
+    } catch (const nlohmann::json::type_error&) {
+      const bool follows_flag = i > 1 && argv[i - 1][0] == '-' && argv[i][0] != '-';
+      throw Error(fmt::format("{}'{}' is not UTF-8, the only encoding that the files of a run can hold",
+                              follows_flag ? std::string(argv[i - 1]) + " " : "", argv[i]));
+    }
 }
 
 }  // namespace
@@ -270,6 +271,7 @@ double default_rate(const std::string& arch, const std::string& optimizer, std::
 }
 
 bool parse(int argc, char** argv, TrainOptions& o) {
+  require_utf8(argc, argv);
   CLI::App app{"Trains an image classifier on CIFAR.", "train_cifar"};
   add_flags(app, o);
   if (!parse_command_line(app, argc, argv)) return false;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,7 +46,7 @@ struct TrainOptions {
   bool lockstep = false;
   std::string output, trace, log_level = "info";
   int tensorboard = 10, print_every = 50;
-  std::int64_t checkpoint_every = 0, keep_every = 0;
+  std::int64_t checkpoint_every = 0, keep_every = 0, trace_steps = 0;
   int keep = 2;
   std::string resume, profile;
   bool keep_best = false, evaluate = false, simulate = false, force = false, dump_profile = false,
@@ -62,6 +63,11 @@ inline std::uint64_t data_seed(const TrainOptions& o) {
 }
 inline std::uint64_t synthetic_seed(const TrainOptions& o) {
   return o.synthetic_seed < 0 ? o.seed[0] : static_cast<std::uint64_t>(o.synthetic_seed);
+}
+
+/// Returns the batch before which the --trace of a run that begins at a batch ends.
+inline std::int64_t traced_until(const TrainOptions& o, std::int64_t begin) {
+  return o.trace_steps > 0 ? begin + o.trace_steps : std::numeric_limits<std::int64_t>::max();
 }
 
 /// Leaves out the seeds that are the first of --seed, so that equal runs have equal options.

@@ -9,9 +9,14 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
+#include <string>
 #include <thread>
 
+#include <fmt/format.h>
+
+#include <tandem/core/base/memory.h>
 #include <tandem/engine.h>
 
 #include "log.h"
@@ -36,12 +41,18 @@ bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
   }
 }
 
+std::string message_of(const std::exception& error) {
+  if (!dynamic_cast<const std::bad_alloc*>(&error)) return error.what();
+  return fmt::format("out of memory: {:.1f} MB are free; take smaller batches",
+                     1e-6 * static_cast<double>(free_memory()));
+}
+
 // One rank reports for all, because an error reaches every rank. The others report it only if that rank has
 // not ended the job within kPatience.
 int fail(const std::exception& error, int signal, const MpiSession* mpi, int reporter) {
   if (signal == 0) signal = signal_behind(error);
   if (leaves_it_to_another(mpi, reporter)) std::this_thread::sleep_for(kPatience);
-  log_error(signal ? interruption(signal) : error.what());
+  log_error(signal ? interruption(signal) : message_of(error));
   std::fflush(nullptr);
   const int code = signal ? status_after(signal) : kFailed;
   // mpirun passes a signal to all ranks. The end of the job would kill those that do not yet have written

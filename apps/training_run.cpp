@@ -82,6 +82,22 @@ bool has_bf16_instructions() {
 #endif
 }
 
+// What decides which kernels oneDNN chooses, and with them the last bits of a result.
+std::string instruction_sets() {
+  std::string sets;
+#if defined(__x86_64__) && defined(__GNUC__)
+  for (const auto& [name, has] : {std::pair("avx2", __builtin_cpu_supports("avx2")),
+                                  {"fma", __builtin_cpu_supports("fma")},
+                                  {"avx512f", __builtin_cpu_supports("avx512f")},
+                                  {"avx512bw", __builtin_cpu_supports("avx512bw")},
+                                  {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
+                                  {"avx512bf16", __builtin_cpu_supports("avx512bf16")}})
+    if (has) sets += fmt::format("{} ", name);
+#endif
+  const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+  return sets + (limit ? limit : "");
+}
+
 // What the run of a checkpoint measured of its all-reduces, if it did.
 std::optional<AllReduceReport> measured_before(const Checkpoint& checkpoint) {
   namespace fs = std::filesystem;
@@ -106,7 +122,8 @@ std::string what_is_left(const TrainOptions& o) {
   if (o.checkpoint_every > 0)
     return fmt::format("no checkpoint was saved yet: the first is due after {}",
                        counted(o.checkpoint_every, "batch"));
-  return "no checkpoint was saved; --checkpoint-every saves checkpoints to continue from";
+  return o.output.empty() ? "no checkpoint was saved: there is no --output to keep one"
+                          : "no checkpoint was saved";
 }
 
 // What helps if a rank is lost. Checkpoints may lie on another machine, so this does not look for them.
@@ -142,7 +159,7 @@ void TrainingRun::perform() {
   start_ = find_start(options_);
   if (writes) directory_.claim(options_, start_.in_place);
   if (writes && !options_.simulate) model_runs_ = ModelRuns(options_, start_.in_place);
-  if (is_main()) require_writable("--trace", options_.trace);  // before anything that takes long
+  if (is_main()) require_replaceable("--trace", options_.trace, "trace");  // before anything that takes long
   const CifarData data = read_cifar(options_);
   classes_ = data.classes;
   begin_.train_data = data.train_digest;
@@ -193,6 +210,17 @@ void TrainingRun::perform() {
     log_info(fmt::format("nothing is left to train: the run in '{}' is complete", options_.output));
     return evaluate(trainer);
   }
+  if (cores.available > available_cores())
+    log_warning(
+        fmt::format("TANDEM_THREADS is {}, and this process may use {}: threads that share a core wait "
+                    "for each other",
+                    cores.available, counted(available_cores(), "core")));
+  if (cores.out_of_reach > 0 && options_.threads == 0)
+    log_warning(fmt::format(
+        "mpirun binds each rank to {}, so a rank computes with {}, and {} of this machine stay idle; mpirun "
+        "--bind-to none frees them",
+        counted(cores.available, "core"), counted(cores.threads, "thread"),
+        counted(cores.out_of_reach, "core")));
   if (const int busy = cores.threads * cores.lanes; busy + cores.loaders > cores.available)
     log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
                             cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",
@@ -249,6 +277,8 @@ void TrainingRun::agree_on_arguments() const {
   for (const Flag& flag : flags())  // the images count, not the path of --data
     if (change_by(flag, options_) != Change::unrecorded && flag.name != "data")
       mine.push_back({"--" + flag.name, fnv1a(value_of(flag, options_).dump())});
+  mine.push_back({"--output", fnv1a(options_.output)});
+  mine.push_back({"the processor's instructions, with which losses differ", fnv1a(instruction_sets())});
   mine.push_back({"the pipeline schedule", fnv1a(begin_.schedule)});
   if (profile_) mine.push_back({"the profile", fnv1a(profile_->to_json())});
   mine.push_back({"the training data", fnv1a(begin_.train_data)});
@@ -398,7 +428,7 @@ std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
 }
 
 void TrainingRun::train(Trainer& trainer) {
-  const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's output only looks like a terminal
+  const bool terminal = !mpi_ && is_drawable();  // mpirun's output only looks like a terminal
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
   directory_.plan(plan_);
@@ -426,8 +456,8 @@ void TrainingRun::train(Trainer& trainer) {
                .end_epoch =
                    [&](const EpochResult& e) {
                      if (e.batches == trainer.length().total) return;  // report() prints it
-                     log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch + 1,
-                                          fmt::join(e.loss, ", "), accuracy_line(e.accuracy)));
+                     log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch, fmt::join(e.loss, ", "),
+                                          accuracy_line(e.accuracy)));
                    },
                .before_checkpoint =
                    [&] {
@@ -458,6 +488,7 @@ void TrainingRun::train(Trainer& trainer) {
                            directory_.path(kAllReduces)));
                    }});
   try {
+    const auto ending = ending_by(trainer);
     const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer, signal); });
     const auto running = announced(session);
     const EpochResult end = trainer.fit();
@@ -470,7 +501,7 @@ void TrainingRun::train(Trainer& trainer) {
       log_warning("the run ended before its all-reduces were measured and planned");
     report(trainer, end, peak);
     if (const std::string means = prediction.text(); !means.empty()) log_info(means);
-    write_trace(options_.trace, timeline);
+    write_trace(options_.trace, timeline, end_of_trace());
     if (writer) writer->wait();
     model_runs_.wait();
     if (failed_save_ == end.batches)
@@ -501,12 +532,29 @@ void TrainingRun::tell_others(const std::string& why) const {
   if (watch) watch->abort(why);
 }
 
+// Until the result is gone, the watch of the ranks can end this rank's run.
+std::shared_ptr<const void> TrainingRun::ending_by(Trainer& trainer) const {
+  const auto watch = mpi_ ? mpi_->watch() : nullptr;
+  if (!watch) return nullptr;
+  watch->set_ending({[&trainer] { return trainer.hold(); },
+                     [&trainer](std::int64_t batch, const std::string& why) { trainer.end_at(batch, why); }});
+  return {watch.get(), [watch](const void*) { watch->set_ending(); }};
+}
+
+// The first signal. A run that keeps checkpoints ends with one, after the batches that have begun.
 void TrainingRun::end_run(Trainer& trainer, int signal) const {
-  trainer.with_session([&](Session& session) { end_run(session, signal); });
+  trainer.with_session([&](Session& session) { say_what_ends(session, signal); });
+  const auto watch = mpi_ ? mpi_->watch() : nullptr;
+  if (options_.output.empty() || options_.evaluate || (are_processes() && !watch))
+    return trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
+  end_line();
+  log_info(
+      "ends after the batches that have begun, and saves a checkpoint; another signal ends the run at once");
+  watch ? watch->request_end(interruption(signal)) : trainer.end_soon(interruption(signal));
 }
 
 // A signal can mean that another rank died, so this rank logs what it was doing.
-void TrainingRun::end_run(Session& session, int signal) const {
+void TrainingRun::say_what_ends(Session& session, int signal) const {
   if (mpi_ && signal == SIGTERM) {
     const std::string doing = session.doing();
     const auto watch = mpi_->watch();
@@ -516,14 +564,13 @@ void TrainingRun::end_run(Session& session, int signal) const {
                                          : "between two steps"));
     if (watch) watch->write();
   }
-  session.stop(interruption(signal));
 }
 
 // For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.
 void TrainingRun::save_what_was_traced(Trainer& trainer) const {
   if (mpi_) return;  // the other ranks may be gone
   try {
-    write_trace(options_.trace, trainer.session().timeline(0, trainer.training_program()));
+    write_trace(options_.trace, trainer.session().timeline(0, trainer.training_program()), end_of_trace());
   } catch (const Error& e) {
     log_error(e.what());
   }
@@ -553,6 +600,18 @@ void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t 
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);
   model_runs_.finish(summary);
+  say_where_it_is(end.batches);
+}
+
+void TrainingRun::say_where_it_is(std::int64_t batches) const {
+  if (directory_.keeps()) {
+    const std::string checkpoint =
+        (std::filesystem::path(checkpoints_of(options_.output)) / checkpoint_name(batches)).string();
+    fmt::print("the run is in {}, its weights in {}/{}\n", options_.output, checkpoint,
+               options_.models == 1 ? "model.safetensors" : "model-K.safetensors");
+  }
+  if (!options_.trace.empty())
+    fmt::print("its trace is in {}: open https://ui.perfetto.dev and drop it on the page\n", options_.trace);
 }
 
 }  // namespace tandem::apps

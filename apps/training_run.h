@@ -54,15 +54,18 @@ class TrainingRun {
   void load(Trainer& trainer) const;
   void evaluate(Trainer& trainer);
   void train(Trainer& trainer);
+  std::shared_ptr<const void> ending_by(Trainer& trainer) const;
   void end_run(Trainer& trainer, int signal) const;
-  void end_run(Session& session, int signal) const;
+  void say_what_ends(Session& session, int signal) const;
   bool is_sweep() const { return !options_.swept.empty(); }
   Graph forward(const CifarData& data, std::int64_t samples) const;
   std::unique_ptr<Trainer> trainer(const CifarData& data, TrainerOptions with) const;
   void tell_others(const std::string& why) const;
+  std::int64_t end_of_trace() const { return traced_until(options_, begin_.progress.batch); }
   void save_what_was_traced(Trainer& trainer) const;
   void say_what_is_left(CheckpointWriter* writer) const;
   void report(Trainer& trainer, const EpochResult& end, std::int64_t peak);
+  void say_where_it_is(std::int64_t batches) const;
 
   TrainOptions options_;
   SignalWatch& signals_;

@@ -142,7 +142,7 @@ void add_forward_options(CLI::App& command, ForwardOptions& o) {
   command.add_option("--weights", o.weights, kWeights)->required();
   command
       .add_option("--batch", o.batch,
-                  "safetensors file with images (N,C,H,W), or input_ids, attention_mask and token_type_ids,\n"
+                  "safetensors file with images (N,C,H,W), or input_ids, attention_mask and token_type_ids, "
                   "or dense and categories; and labels, for the loss")
       ->required();
   command

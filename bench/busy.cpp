@@ -1,7 +1,9 @@
 // Measures training steps while other processes keep the cores busy: for each network, precision and number
 // of threads, the time of a step beside 0, 1, 2 and 3 busy processes.
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,12 +26,23 @@ struct Options {
   std::int64_t batch = 128;
   int steps = 5, busy = 3;
   std::vector<int> threads{};
+  int core = -1;      // to which the busy processes are bound
+  int niceness = 0;   // of the training, beside busy processes of niceness 0
+  bool bind = false;  // the training to core 0, as mpirun and taskset do
 };
+
+void bind_to(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(static_cast<std::size_t>(core), &cores);
+  if (sched_setaffinity(0, sizeof cores, &cores) != 0)
+    throw Error(fmt::format("a process cannot be bound to core {}", core));
+}
 
 // Processes that compute without a pause, as long as the object exists.
 class BusyProcesses {
  public:
-  explicit BusyProcesses(int count) {
+  BusyProcesses(int count, int core) {
     for (int i = 0; i < count; ++i) {
       const pid_t child = fork();
       if (child < 0) throw Error("a busy process cannot be started");
@@ -38,6 +51,8 @@ class BusyProcesses {
         continue;
       }
       prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (core >= 0) bind_to(core);
+      setpriority(PRIO_PROCESS, 0, 0);  // needs rights only if the training is nice
       for (volatile std::uint64_t n = 0;;) n = n + 1;
     }
   }
@@ -63,7 +78,7 @@ void measure(const std::string& name, bool bf16, int threads, const Options& o) 
   const int steps = std::max(o.steps, static_cast<int>(0.5 / median(step_seconds(session, 3))));
   std::vector<double> medians;
   for (int busy = 0; busy <= o.busy; ++busy) {
-    const BusyProcesses others(busy);
+    const BusyProcesses others(busy, o.core);
     medians.push_back(median(step_seconds(session, steps)));
   }
   fmt::print("{:<12} {:<4} {:>7} {:9.2f}", name, bf16 ? "bf16" : "f32", threads, 1e3 * medians[0]);
@@ -73,6 +88,9 @@ void measure(const std::string& name, bool bf16, int threads, const Options& o) 
 }
 
 void measure_all(const Options& o) {
+  if (o.bind) bind_to(0);
+  if (o.niceness > 0 && setpriority(PRIO_PROCESS, 0, o.niceness) != 0)
+    throw Error(fmt::format("the niceness cannot be {}", o.niceness));
   fmt::print(
       "batch {}, medians of at least {} steps; step times beside busy processes as multiples of the quiet time\n",
       o.batch, o.steps);
@@ -98,6 +116,11 @@ int main(int argc, char** argv) {
   app.add_option("--steps", o.steps, "measured steps at least, after two that do not count")
       ->check(CLI::PositiveNumber);
   app.add_option("--busy", o.busy, "most busy processes")->check(CLI::Range(0, 64));
+  app.add_option("--busy-core", o.core, "core to which the busy processes are bound (-1: none)")
+      ->check(CLI::Range(-1, 1023));
+  app.add_option("--nice", o.niceness, "niceness of the training; the busy processes have 0")
+      ->check(CLI::Range(0, 19));
+  app.add_flag("--bind", o.bind, "bind the training to core 0, as taskset and mpirun do");
   app.add_option("--threads", o.threads, "threads of the team")->check(CLI::Range(1, 1024))->delimiter(',');
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);

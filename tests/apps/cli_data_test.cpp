@@ -101,7 +101,7 @@ TEST_F(CliData, BadSamplesEndTheRunOrAreSkippedAndCounted) {
                         ".*data_batch_1.bin: record 3, offset 9219")))
       << e.out;
   EXPECT_EQ(std::string::npos, e.out.find("test set left out"));
-  EXPECT_NE(std::string::npos, e.out.find("20/20")) << "198 images in batches of 10: " << e.out;
+  EXPECT_NE(std::string::npos, e.out.find("20 of 20")) << "198 images in batches of 10: " << e.out;
 }
 
 TEST_F(CliData, RefusesInvalidDataFlags) {

@@ -241,8 +241,7 @@ TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--networks lenet"), {"--networks 'lenet'", "vgg16"});
   expect_refused(command("--iterations -1"), {"--iterations"});
   expect_refused(command("--iterations 3"), {"--iterations 3", "at least 4"});
-  expect_refused(command("--networks snn,resnet151"),
-                 {"--networks 'resnet151'", "vgg16"});
+  expect_refused(command("--networks snn,resnet151"), {"--networks 'resnet151'", "vgg16"});
   expect_refused(command("--only rates --networks snn"), {"nothing to compute", "rates", "mlp-residual"});
   std::filesystem::remove_all(file("out"));
   expect_refused(command("--only table1 --networks mlp-residual --data " + file("none")), {"none"});

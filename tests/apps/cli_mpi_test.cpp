@@ -197,6 +197,19 @@ TEST_F(CliMpi, RefusesRanksWhoseFilesDiffer) {
   EXPECT_NE(std::string::npos, said(e).find("the ranks disagree on the Program: rank 1")) << e.err;
 }
 
+TEST_F(CliMpi, RanksWithOtherDirectoriesOrProcessorsAreRefused) {
+  const Ended other = run("timeout 30 " + kTwoRanks + "sh -c 'exec " + kTrain + "--steps 2 --output " +
+                          file("run") + "$OMPI_COMM_WORLD_RANK'");
+  EXPECT_EQ(1, other.status);
+  EXPECT_NE(std::string::npos, said(other).find("the ranks disagree on --output: rank 1")) << other.err;
+  const Ended older = run("timeout 30 " + kTwoRanks +
+                          "sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || export ONEDNN_MAX_CPU_ISA=AVX2; exec " +
+                          kTrain + "--steps 2'");
+  EXPECT_EQ(1, older.status);
+  EXPECT_NE(std::string::npos, said(older).find("the ranks disagree on the processor's instructions"))
+      << older.err;
+}
+
 TEST_F(CliMpi, SimulatesMoreStagesThanRanks) {
   const Ended e = run(kTwoRanks + kTrain + "--steps 3 --parallel pipeline --stages 4 --simulate");
   EXPECT_EQ(0, e.status) << e.err;
@@ -231,8 +244,8 @@ TEST_F(CliMpi, OnlyOneRankPrints) {
   const Ended e =
       run(kTwoRanks + kTrain + "--arch mlp --steps 12 --threads 64 --parallel data --log-level debug");
   EXPECT_EQ(0, e.status) << e.err;
-  for (const char* words : {"planned and proved", "computing threads share", "12/12  loss ",
-                            "epoch 1  train loss ", "ms per step"})
+  for (const char* words : {"planned and proved", "computing threads share", "step 11 (12 of 12)  loss ",
+                            "epoch 0  train loss ", "ms per step"})
     EXPECT_EQ(1, count(e.out, words)) << words << ": " << e.out;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/pipeline/schedules.h>
+#include <tandem/train/checkpoint.h>
 
 #include "cli_resume.h"
 #include "seed.h"
@@ -75,7 +76,8 @@ TEST_P(PipelineResume, StopsAfterEpochsWithoutABetterAccuracy) {
   EXPECT_TRUE(fs::exists(checkpoint("stopped", 16)));
 }
 
-// The signal comes at a random moment of a run that would take much longer.
+// The signal comes at a random moment of a run that would take much longer. The run saves a checkpoint then;
+// where several batches are in flight, it drains them, as a run does that ends there by itself.
 TEST_P(PipelineResume, AfterASignalAtAnyMoment) {
   std::mt19937_64 random = generator(GetParam());
   const std::string steps = " --steps 40 --resume auto";
@@ -86,9 +88,16 @@ TEST_P(PipelineResume, AfterASignalAtAnyMoment) {
     const Ended e = run(fmt::format("{} & sleep {}; kill -TERM $!; wait $!", command, after));
     SCOPED_TRACE(::testing::Message() << "after " << after << " s: " << e.err);
     EXPECT_TRUE(e.status == 143 || e.status == 0) << e.status;
+    const std::vector<std::int64_t> saved = checkpoint_steps(file(run_of) + "/checkpoints");
     succeed(command);
-    EXPECT_EQ(losses("whole"), losses(run_of));
-    expect_same_checkpoint(checkpoint("whole", 40), checkpoint(run_of, 40));
+    std::string like = "whole";
+    if (!flushes() && !saved.empty() && saved.back() < 40) {
+      like = fmt::format("like-{}", i);
+      succeed(job(2) + file(like) + fmt::format(" --steps {}", saved.back()));
+      succeed(job(2) + file(like) + steps);
+    }
+    EXPECT_EQ(losses(like), losses(run_of));
+    expect_same_checkpoint(checkpoint(like, 40), checkpoint(run_of, 40));
   }
 }
 

@@ -94,7 +94,7 @@ TEST_F(CliPlanPipeline, PrintsATable) {
 TEST_F(CliPlanPipeline, WritesAPlanForTraining) {
   const std::string plan = file("plan.json");
   EXPECT_EQ(0, run(command("--stages 3 --schedule dualpipe --output " + plan)).status);
-  EXPECT_EQ(json({{"cuts", {"layer3", "layer4"}}}), json::parse(read_file(plan)));
+  EXPECT_EQ(json({{"format", "tandem plan"}, {"cuts", {"layer3", "layer4"}}}), json::parse(read_file(plan)));
 }
 
 TEST_F(CliPlanPipeline, TakesTheStagesOfAFile) {

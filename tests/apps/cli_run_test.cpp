@@ -44,7 +44,11 @@ TEST_F(CliRun, ASignalEndsARunWithItsStatusAndOneMessage) {
                         " ]; do sleep 0.1; done; kill -" + signal + " $!; wait $!");
     EXPECT_EQ(status, e.status) << e.err;
     EXPECT_EQ("train_cifar: " + word + "\n", e.err);
-    EXPECT_NE(std::string::npos, e.out.find("no checkpoint was saved; --checkpoint-every")) << e.out;
+    EXPECT_NE(std::string::npos, e.out.find("the same command with --resume auto continues from batch "))
+        << e.out;
+    const Ended none = run(kTrain + "--epochs 100000 & sleep 1; kill -" + signal + " $!; wait $!");
+    EXPECT_EQ(status, none.status) << none.err;
+    EXPECT_NE(std::string::npos, none.out.find("no checkpoint was saved: there is no --output")) << none.out;
   }
   const Ended e =
       run(kTrain + "--epochs 100000 --checkpoint-every 1 --output " + file("saved") + " & until ls " +
@@ -52,13 +56,14 @@ TEST_F(CliRun, ASignalEndsARunWithItsStatusAndOneMessage) {
   EXPECT_TRUE(
       std::regex_search(e.out, std::regex("same command with --resume auto continues from batch [1-9]")))
       << e.out;
-  // The checkpoint that it started from lies in another directory, so auto would not find it.
+  // The checkpoint that it started from lies in another directory, where auto would not find it.
   const std::string metrics = file("other/metrics.jsonl");
   const Ended other =
       run(kTrain + "--epochs 100000 --resume " + file("saved") + " --checkpoint-every 1000000 --output " +
           file("other") + " & until [ -s " + metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
-  EXPECT_NE(std::string::npos, other.out.find("no checkpoint was saved yet: the first is due after"))
+  EXPECT_NE(std::string::npos, other.out.find("the same command with --resume auto continues from batch "))
       << other.out << other.err;
+  EXPECT_TRUE(std::filesystem::exists(file("other/checkpoints")));
 }
 
 // Each copy takes some milliseconds, so that signals come while activations are on their way.
@@ -122,7 +127,7 @@ TEST_F(CliRun, PrintsTheMeanRateSinceTheLastLine) {
   std::vector<double> step_ms;
   for (const json& m : metrics()) step_ms.push_back(m.at("step_ms"));
   ASSERT_EQ(10u, step_ms.size());
-  const std::regex printed(R"((\d+)/10  loss [0-9.]+  (\d+) images/s)");
+  const std::regex printed(R"(\((\d+) of 10\)  loss [0-9.]+  (\d+) images/s)");
   std::vector<int> steps;
   for (std::sregex_iterator m(e.out.begin(), e.out.end(), printed), end; m != end; ++m) {
     const int before = steps.empty() ? 1 : steps.back();
@@ -131,7 +136,7 @@ TEST_F(CliRun, PrintsTheMeanRateSinceTheLastLine) {
     EXPECT_NEAR(64e3 * (steps.back() - before) / ms, std::stod((*m)[2]), 1) << "at step " << steps.back();
   }
   EXPECT_EQ((std::vector<int>{4, 8, 10}), steps) << "the first batch has no rate yet";
-  EXPECT_TRUE(std::regex_search(e.out, std::regex("1/10  loss [0-9.]+\n"))) << e.out;
+  EXPECT_TRUE(std::regex_search(e.out, std::regex("step 0 \\(1 of 10\\)  loss [0-9.]+\n"))) << e.out;
 }
 
 TEST_F(CliRun, EndsAtStepsOrEpochsWhicheverComesFirst) {
@@ -240,7 +245,8 @@ TEST_F(CliRun, SimulatesFullBatchesAlsoIfTheLastOfAnEpochIsShort) {
 TEST_F(CliRun, RefusesToEvaluateWeightsThatAreNotFinite) {
   expect_refused(kTrain + "--steps 1 --lr 1e38 --arch mlp",
                  {"the trained network gives values that are not finite"});
-  expect_refused(kTrain + "--steps 1 --lr 0.05,1e38 --on-nan stop --arch mlp", {"the trained network of model 1 gives"});
+  expect_refused(kTrain + "--steps 1 --lr 0.05,1e38 --on-nan stop --arch mlp",
+                 {"the trained network of model 1 gives"});
 }
 
 TEST_F(CliRun, SimulationWritesAProgramThatTheToolsRead) {

@@ -205,7 +205,8 @@ TEST_F(Cli, RepeatsAMemoryPlan) {
                  {"stands beside a policy"});
   nlohmann::json forged = read("planned/plan.json");
   forged["memory"][0]["program"][0] = {"run", 0, 900'000};
-  expect_refused(train + "--plan " + write("forged.json", forged.dump()), {"a node or value that its step does not have"});
+  expect_refused(train + "--plan " + write("forged.json", forged.dump()),
+                 {"a node or value that its step does not have"});
   forged["memory"][0]["program"][0] = {"jump", 0};
   expect_refused(train + "--plan " + write("unknown.json", forged.dump()), {"'jump' is no instruction"});
   // The problem that was planned, offline.
@@ -217,12 +218,13 @@ TEST_F(Cli, RepeatsAMemoryPlan) {
   EXPECT_TRUE(results[1].at("feasible"));
   expect_refused(train + "--memory-budget 20MB --copy-link 4GB/s --memory-plan vdnn --host-budget 1MB",
                  {"the host budget of 1000000 bytes is too small", "keeps"});
-  expect_refused(train + "--memory-budget 20MB --host-budget 1MB", {"--host-budget has no effect without --copy-link"});
+  expect_refused(train + "--memory-budget 20MB --host-budget 1MB",
+                 {"--host-budget has no effect without --copy-link"});
 }
 
 TEST_F(Cli, DrawsAMemoryPlan) {
-  const std::string plan =
-      kTandem + " plan memory --graph " TANDEM_SOURCE "/docs/programs/pair.json --limit 220MB --policy mu-two+ ";
+  const std::string plan = kTandem + " plan memory --graph " TANDEM_SOURCE
+                                     "/docs/programs/pair.json --limit 220MB --policy mu-two+ ";
   const Ended drawn = run(plan + "--timeline --trace " + file("t.json"));
   ASSERT_EQ(0, drawn.status) << drawn.err;
   expect_words(drawn.out, {"compute", "to host", "from host", "a", "1", "o", "i", "+"});

@@ -1,0 +1,30 @@
+#pragma once
+#include <string>
+
+namespace tandem::apps {
+
+// Tandem replaces no file but those that it wrote itself, and these say so.
+
+/// What a file is.
+enum class Found {
+  nothing,  ///< there is none
+  own,      ///< Tandem wrote it
+  foreign   ///< anything else, also a directory
+};
+
+/// Looks at the first bytes of a file that is of a kind: of the kinds "config" (config.toml), "metrics"
+/// (metrics.jsonl), "table" (summary.csv), "events" (TensorBoard's) and "collectives" they are what only
+/// Tandem writes; of "weights" (safetensors) and "page" (of a report) what all such files begin with; of all
+/// other kinds, which are JSON, `with_format`'s entry. An empty file is own if its kind grows line by line.
+Found look_at(const std::string& file, const std::string& kind);
+
+/// Returns the text of a JSON object with "format": "tandem KIND" as its first entry. Those who read it
+/// (JsonInput) pass that over.
+std::string with_format(const std::string& kind, const std::string& json);
+
+/// The first lines of config.toml, of a report's page, and of summary.csv without the columns that follow.
+inline constexpr const char* kConfigHead = "# tandem config: the flags of a run, for --config\n";
+inline constexpr const char* kPageHead = "<!DOCTYPE html>\n<!-- tandem report -->\n";
+inline constexpr const char* kTableHead = "of,epoch,batch,train_loss";
+
+}  // namespace tandem::apps

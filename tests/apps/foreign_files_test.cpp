@@ -1,0 +1,201 @@
+// The files of others: no command replaces or removes them.
+#include <map>
+#include <random>
+
+#include "cli.h"
+#include "seed.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ForeignFiles : public Cli {
+ protected:
+  /// Makes a file that Tandem did not write.
+  void put(const std::string& name, const std::string& text) {
+    fs::create_directories(fs::path(file(name)).parent_path());
+    write(name, text);
+    foreign_[file(name)] = text;
+  }
+  void expect_untouched() const {
+    for (const auto& [path, text] : foreign_) {
+      ASSERT_TRUE(fs::exists(path)) << path;
+      ASSERT_EQ(text, read_file(path)) << path;
+    }
+  }
+  /// What a run leaves, for commands that read it: weights, a Program, times of layers and stages.
+  void make_inputs() {
+    ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 1 --output " + file("in")).status);
+    ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --parallel pipeline --stages 2 --simulate --output " +
+                     file("predicted"))
+                     .status);
+  }
+  std::map<std::string, std::string> foreign_;
+};
+
+TEST_F(ForeignFiles, ARunDoesNotBeginWhereItWouldReplaceThem) {
+  const std::vector<std::string> names{"args.json",
+                                       "config.toml",
+                                       "metrics.jsonl",
+                                       "summary.csv",
+                                       "summary.json",
+                                       "plan.json",
+                                       "trace.json",
+                                       "all-reduce-1.json",
+                                       "memory.json",
+                                       "collectives-0.jsonl",
+                                       "events.out.tfevents.1700000000.host.1.0",
+                                       "checkpoints/step-5/weights.pt",
+                                       "checkpoints/step-6.tmp/weights.pt"};
+  for (const std::string& name : names) {
+    const std::string directory = "of " + std::to_string(foreign_.size());
+    put(directory + "/" + name, R"({"loss": [3, 2, 1], "of": "another program"})");
+    put(directory + "/notes.txt", "mine");
+    const std::string named = name.substr(0, name.find('/', 12));  // checkpoints/step-5
+    for (const char* force : {"", " --force"})
+      expect_refused(kTrain + "--arch mlp --steps 1 --output '" + file(directory) + "'" + force,
+                     {named, "no run wrote", "stays"});
+    expect_untouched();
+  }
+  put("a file/checkpoints", "a file, not a directory");
+  expect_refused(kTrain + "--arch mlp --steps 1 --output '" + file("a file") + "'", {"checkpoints", "stays"});
+  // An event file of another program stays where the run writes none.
+  put("tensorboard/events.out.tfevents.1700000000.host.1.0", "of PyTorch");
+  EXPECT_EQ(0, run(kTrain + "--arch mlp --steps 1 --tensorboard 0 --output " + file("tensorboard")).status);
+  expect_untouched();
+}
+
+TEST_F(ForeignFiles, AForcedRunReplacesARunAndLeavesTheRest) {
+  const std::string job =
+      kTrain + "--arch mlp --steps 2 --checkpoint-every 1 --trace --output " + file("run");
+  ASSERT_EQ(0, run(job).status);
+  put("run/notes.txt", "mine");
+  put("run/checkpoints/best.pt", "mine");
+  expect_refused(job, {"holds a run already", "--force"});
+  const Ended e = run(job + " --force --seed 3");
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_EQ(3, read("run/args.json").at("seed").at(0));
+  EXPECT_EQ(2u, metrics().size());
+  ASSERT_EQ(0, run(job + " --force --steps 1").status);
+  EXPECT_FALSE(fs::exists(file("run/checkpoints/step-2"))) << "of the run that was replaced";
+  expect_untouched();
+}
+
+TEST_F(ForeignFiles, ATraceReplacesATraceAlone) {
+  make_inputs();
+  const std::string program = file("predicted/program.json"), before = read_file(program);
+  put("shopping.json", "[\"milk\"]");
+  const auto refused = [&](const std::string& command, const std::string& into) {
+    expect_refused(command + " --trace " + into, {"--trace", into, "stays"});
+  };
+  for (const std::string& into : {file("shopping.json"), program, file("in/args.json")}) {
+    refused(kTandem + "sim " + program, into);
+    refused(kTandem + "sim pipeline --profile " + file("predicted/stages.json"), into);
+    refused(kTrain + "--arch mlp --steps 1", into);
+  }
+  EXPECT_EQ(before, read_file(program));
+  expect_untouched();
+  for (int twice = 0; twice < 2; ++twice)
+    EXPECT_EQ(0, run(kTandem + "sim " + program + " --trace " + file("own.json")).status);
+  EXPECT_EQ("tandem trace", read("own.json").at("format"));
+  expect_refused(
+      kTrain + "--arch mlp --steps 1 --output " + file("new") + " --trace " + file("new/args.json"),
+      {"args.json"});
+}
+
+TEST_F(ForeignFiles, OfTwoHundredRandomCommandsNoneTouchesThem) {
+  make_inputs();
+  const std::uint64_t seed = run_seed();
+  std::mt19937_64 random(seed);
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const auto pick = [&](const std::vector<std::string>& of) { return of[random() % of.size()]; };
+  const auto chance = [&](unsigned percent) { return random() % 100 < percent; };
+  const std::vector<std::string> directories{"a", "b", "c", "d", "e"}, names{"args.json",
+                                                                             "config.toml",
+                                                                             "metrics.jsonl",
+                                                                             "summary.csv",
+                                                                             "summary.json",
+                                                                             "plan.json",
+                                                                             "trace.json",
+                                                                             "profile.json",
+                                                                             "program.json",
+                                                                             "stages.json",
+                                                                             "layers.json",
+                                                                             "memory.json",
+                                                                             "all-reduce.json",
+                                                                             "all-reduce-2.json",
+                                                                             "collectives-1.jsonl",
+                                                                             "test_batch.bin",
+                                                                             "data_batch_2.bin",
+                                                                             "batches.meta.txt",
+                                                                             "data_batch_1.bin.tmp",
+                                                                             "checkpoints/step-1/model.pt",
+                                                                             "checkpoints/step-2.tmp/x",
+                                                                             "checkpoints/step-1.old/y",
+                                                                             "checkpoints/best.pt",
+                                                                             "model-0/args.json",
+                                                                             "model-1/notes.txt",
+                                                                             "model-0/checkpoints/step-1/z",
+                                                                             "events.out.tfevents.1.host",
+                                                                             "metrics.jsonl.tmp",
+                                                                             "summary.csv.tmp",
+                                                                             "w.safetensors",
+                                                                             "out.json",
+                                                                             "notes.txt",
+                                                                             "index.html",
+                                                                             "fig1.csv"};
+  const std::vector<std::string> texts{
+      "mine", "{}", "{\"a\": 1}\n", "of,epoch\n1,2\n", "\n", "# config\nlr = 1\n", std::string("\0\1\2", 3)};
+  // Some directories hold a run, too.
+  for (const char* d : {"a", "b"})
+    ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 1 --trace --output " + file(d)).status);
+  const auto is_free = [&](const std::string& name) {
+    return !fs::exists(file(name)) && !fs::is_regular_file(fs::path(file(name)).parent_path());
+  };
+  int ran = 0, refused = 0;
+  for (int i = 0; i < 200; ++i) {
+    if (const std::string name = pick(directories) + "/" + pick(names); chance(30) && is_free(name))
+      put(name, pick(texts));
+    const std::string directory = file(pick(directories)), into = file(pick(directories) + "/" + pick(names)),
+                      force = chance(60) ? " --force" : "", program = file("predicted/program.json");
+    fs::create_directories(fs::path(into).parent_path());
+    std::string command;
+    switch (random() % 8) {
+      case 0: command = kTrain + "--arch mlp --steps 1 --output " + directory + force; break;
+      case 1:
+        command = kTrain + "--arch mlp --steps 1 --output " + directory + force +
+                  (chance(50) ? " --trace" : " --trace " + into) + (chance(30) ? " --tensorboard 0" : "");
+        break;
+      case 2: command = kTrain + "--arch mlp --steps 2 --simulate --output " + directory + force; break;
+      case 3:
+        command = kTrain + "--arch mlp --steps 1 --sweep lr=0.1,0.01 --output " + directory + force;
+        break;
+      case 4:
+        command = kTrain + "--arch mlp --steps 2 --checkpoint-every 1 --resume auto --output " + directory;
+        break;
+      case 5:
+        command = chance(50)
+                      ? kTandem + "sim " + program + " --batches 2 --trace " + into
+                      : kTandem + "sim pipeline --batches 4 --profile " + file("predicted/stages.json") +
+                            " --schedule gpipe --write-schedule " + into;
+        break;
+      case 6: command = kTandem + "make-data cifar10 " + directory + " --train 5 --test 5" + force; break;
+      default:
+        command = chance(50) ? kTandem + "plan pipeline --profile " + file("predicted/layers.json") +
+                                   " --stages 2 --schedule gpipe --output " + into
+                             : kTandem + "convert-weights mlp " +
+                                   file("in/checkpoints/step-1/model.safetensors") + " " + into;
+    }
+    const Ended e = run(command);
+    ASSERT_TRUE(e.status == 0 || e.status == 1) << command << "\n" << e.status << e.err;
+    ++(e.status == 0 ? ran : refused);
+    expect_untouched();
+    if (HasFatalFailure()) FAIL() << "after " << command;
+  }
+  EXPECT_GT(ran, 40) << "most commands were refused, for another reason";
+  EXPECT_GT(refused, 20) << "too few foreign files stood in the way";
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,148 @@
+// Runs that signals interrupt at random moments: their checkpoints, their messages, and what they leave
+// running.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include <tandem/train/checkpoint.h>
+
+#include "cli.h"
+#include "seed.h"
+
+namespace tandem::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// A command in a process group of its own.
+class Started {
+ public:
+  Started(const std::string& command, const std::string& out) : pid_(fork()) {
+    if (pid_ == 0) {
+      setpgid(0, 0);
+      const std::string shell = "exec " + command + " >" + out + " 2>&1";
+      execl("/bin/sh", "sh", "-c", shell.c_str(), nullptr);
+      _exit(127);
+    }
+    setpgid(pid_, pid_);
+  }
+  ~Started() { ::kill(-pid_, SIGKILL); }
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+  void signal(int number) const { ::kill(pid_, number); }
+  /// Returns the exit status, or 128 + signal; −1 if the command has not ended in time.
+  int end(std::chrono::seconds patience) {
+    for (const auto begin = Clock::now(); Clock::now() - begin < patience; std::this_thread::sleep_for(5ms))
+      if (int status = 0; waitpid(pid_, &status, WNOHANG) == pid_)
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return -1;
+  }
+  bool is_gone() const { return ::kill(-pid_, 0) != 0; }
+
+ private:
+  const pid_t pid_;
+};
+
+class Interruptions : public Cli {
+ protected:
+  std::int64_t newest(const std::string& run) const {
+    std::vector<std::string> damaged;
+    const auto found = newest_checkpoint(file(run) + "/checkpoints", damaged);
+    EXPECT_TRUE(damaged.empty()) << damaged[0];
+    return found ? found->step : 0;
+  }
+};
+
+TEST_F(Interruptions, ASignalSavesACheckpointAndSaysHowToGoOn) {
+  std::vector<Ending> endings = kEndings;
+  endings.push_back({"USR1", "interrupted by SIGUSR1", 138});
+  const std::string all = kTrain + "--arch mlp --steps 40 --output " + file("whole");
+  ASSERT_EQ(0, run(all).status);
+  for (const auto& [signal, word, status] : endings) {
+    SCOPED_TRACE(signal);
+    const std::string name = "by-" + signal, metrics = file(name + "/metrics.jsonl");
+    const std::string job = kTrain + "--arch mlp --epochs 100000 --output " + file(name);
+    const Ended e =
+        run(job + " & until [ -s " + metrics + " ]; do sleep 0.02; done; kill -" + signal + " $!; wait $!");
+    EXPECT_EQ(status, e.status) << e.err;
+    EXPECT_EQ("train_cifar: " + word + "\n", e.err);
+    const std::int64_t step = newest(name);
+    EXPECT_GT(step, 0);
+    EXPECT_EQ(step, std::ssize(this->metrics(name))) << "the steps that were recorded";
+    EXPECT_NE(std::string::npos,
+              e.out.find("the same command with --resume auto continues from batch " + std::to_string(step)))
+        << e.out;
+    if (step >= 40) continue;
+    ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 40 --resume auto --output " + file(name)).status);
+    const std::string weights = "/checkpoints/step-40/model.safetensors";
+    EXPECT_EQ(read_file(file("whole" + weights)), read_file(file(name + weights)));
+  }
+}
+
+// A run with several batches in flight drains them for its last checkpoint.
+TEST_F(Interruptions, APipelineDrainsBeforeItsLastCheckpoint) {
+  const std::string job =
+      kTrain +
+      "--arch mlp --parallel pipeline --stages 2 --schedule dualpipe --momentum 0 --epochs "
+      "100000 --output " +
+      file("run");
+  const Ended e = run(job + " & until [ -s " + file("run/metrics.jsonl") +
+                      " ]; do sleep 0.02; done; kill -INT $!; wait $!");
+  EXPECT_EQ(130, e.status) << e.err;
+  const std::int64_t step = newest("run");
+  EXPECT_EQ(step, std::ssize(metrics()));
+  const Ended again = run(job + " --resume auto --steps " + std::to_string(step + 3));
+  EXPECT_EQ(0, again.status) << again.err;
+  EXPECT_EQ(step + 3, std::ssize(metrics()));
+}
+
+TEST_F(Interruptions, OfAHundredAtRandomMomentsNoneDamagesACheckpoint) {
+  std::mt19937_64 random(run_seed());
+  SCOPED_TRACE("seed " + std::to_string(run_seed()));
+  const std::string job =
+      kTrain + "--arch mlp --epochs 1000000 --checkpoint-every 7 --resume auto --output " + file("run");
+  std::int64_t last = 0;
+  for (int i = 0; i < 100; ++i) {
+    const int signal = std::array{SIGINT, SIGTERM, SIGUSR1, SIGKILL, SIGSTOP}[random() % 5];
+    SCOPED_TRACE("interruption " + std::to_string(i) + ", signal " + std::to_string(signal));
+    fs::remove(file("out"));  // a signal can come before the shell has opened it
+    Started run(job, file("out"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 400));
+    run.signal(signal);
+    if (signal == SIGSTOP) {
+      std::this_thread::sleep_for(50ms);
+      run.signal(SIGCONT);
+      run.signal(SIGINT);
+    }
+    const int status = run.end(30s);
+    const std::string out = fs::exists(file("out")) ? read_file(file("out")) : "";
+    const int expected = signal == SIGSTOP ? SIGINT : signal;
+    ASSERT_EQ(128 + expected, status) << out;
+    ASSERT_TRUE(run.is_gone());
+    if (!out.empty() && signal != SIGKILL)
+      ASSERT_NE(std::string::npos, out.find(expected == SIGTERM ? "terminated" : "interrupted")) << out;
+    const std::int64_t now = newest("run");
+    ASSERT_GE(now, last) << "a checkpoint was lost";
+    last = now;
+  }
+  ASSERT_GT(last, 0);
+  // What is left is what an uninterrupted run has.
+  ASSERT_EQ(0, run(kTrain + "--arch mlp --checkpoint-every 7 --resume auto --output " + file("run") +
+                   " --steps " + std::to_string(last + 2))
+                   .status);
+  ASSERT_EQ(
+      0,
+      run(kTrain + "--arch mlp --output " + file("whole") + " --steps " + std::to_string(last + 2)).status);
+  const std::string weights = "/checkpoints/step-" + std::to_string(last + 2) + "/model.safetensors";
+  EXPECT_EQ(read_file(file("whole" + weights)), read_file(file("run" + weights)));
+}
+
+}  // namespace
+}  // namespace tandem::testing
