@@ -153,7 +153,11 @@ void ModelRuns::save(const CheckpointResult& all, nn::ModuleBase& network, std::
     // A sweep that was killed can have saved this model alone.
     const auto saved =
         std::filesystem::path(checkpoints_of(model.options.output)) / checkpoint_name(all.progress.batch);
-    if (is_own_checkpoint(saved.string())) remove_checkpoint(Files::system(), saved.string());
+    try {
+      if (is_own_checkpoint(saved.string())) remove_checkpoint(Files::system(), saved.string());
+    } catch (const Error& e) {  // then the save fails, which is told
+      log_error(e.what());
+    }
     model.writer->save(all.progress.batch, checkpoint_files(network, one, 1, notes_of(now)),
                        one.accuracy.empty() ? std::nullopt : std::optional(one.accuracy[0]));
     model.is_saved = model.stopped >= 0;

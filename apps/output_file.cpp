@@ -1,5 +1,6 @@
 #include "output_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,14 +18,30 @@
 
 namespace tandem::apps {
 
+// Creates nothing, so that a kill leaves nothing.
 void require_writable(const std::string& flag, const std::string& file) {
+  namespace fs = std::filesystem;
   if (file.empty()) return;
-  std::error_code ignored;
-  const bool existed = std::filesystem::exists(file, ignored);
-  errno = 0;
-  if (!std::ofstream(file, std::ios::app))
+  const auto refuse = [&] {
     throw Error(fmt::format("{} '{}' cannot be written: {}", flag, file, std::strerror(errno)));
-  if (!existed) std::filesystem::remove(file, ignored);
+  };
+  std::error_code none;
+  if (fs::exists(file, none)) {
+    const int opened = open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (opened < 0 && errno != ENXIO) refuse();  // a pipe without a reader
+    if (opened >= 0) close(opened);
+    return;
+  }
+  const fs::path parent = fs::path(file).parent_path();
+  if (file.back() == '/') {
+    errno = EISDIR;
+    refuse();
+  }
+  if (!parent.empty() && fs::exists(parent, none) && !fs::is_directory(parent, none)) {
+    errno = ENOTDIR;
+    refuse();
+  }
+  if (access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK) != 0) refuse();
 }
 
 void require_replaceable(const std::string& flag, const std::string& file, const std::string& kind) {
@@ -34,7 +51,7 @@ void require_replaceable(const std::string& flag, const std::string& file, const
   if (!file.empty() && holds_something && look_at(file, kind) == Found::foreign)
     throw Error(fmt::format(
         "{}{}'{}' exists, and Tandem did not write it as {}: it stays; choose another name, or remove it",
-        flag, flag.empty() ? "" : " ", file, kind == "weights" ? "weights (safetensors)" : "a " + kind));
+        flag, flag.empty() ? "" : " ", file, kind == "weights" ? "weights" : "a " + kind));
   require_writable(flag, file);
 }
 

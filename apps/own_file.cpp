@@ -18,8 +18,11 @@ bool begins_with(const std::string& head, const std::string& pattern) {
   return std::regex_search(head, std::regex(pattern), std::regex_constants::match_continuous);
 }
 
-// A safetensors file: the length of its header in eight bytes, then the header, a JSON object.
-bool begins_as_weights(const std::string& head) { return head.size() > 8 && head[7] == 0 && head[8] == '{'; }
+// A safetensors file: the length of its header in eight bytes, then the header, whose first entry says the
+// writer.
+bool begins_as_weights(const std::string& head) {
+  return head.size() > 8 && begins_with(head.substr(8), R"(\{"__metadata__":\{[^}]*"writer":"tandem")");
+}
 
 bool begins_as(const std::string& head, const std::string& kind) {
   if (head.empty()) return kind == "metrics" || kind == "events" || kind == "collectives";

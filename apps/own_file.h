@@ -13,9 +13,9 @@ enum class Found {
 };
 
 /// Looks at the first bytes of a file that is of a kind: of the kinds "config" (config.toml), "metrics"
-/// (metrics.jsonl), "table" (summary.csv), "events" (TensorBoard's) and "collectives" they are what only
-/// Tandem writes; of "weights" (safetensors) and "page" (of a report) what all such files begin with; of all
-/// other kinds, which are JSON, `with_format`'s entry. An empty file is own if its kind grows line by line.
+/// (metrics.jsonl), "table" (summary.csv), "events" (TensorBoard's), "collectives", "weights" (safetensors)
+/// and "page" (of a report) they are what only Tandem writes; of all other kinds, which are JSON,
+/// `with_format`'s entry. An empty file is own if its kind grows line by line.
 Found look_at(const std::string& file, const std::string& kind);
 
 /// Returns the text of a JSON object with "format": "tandem KIND" as its first entry. Those who read it

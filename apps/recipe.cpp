@@ -1,12 +1,14 @@
 #include "recipe.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include <tandem/core/runtime/gather.h>
 #include <tandem/dist/data_parallel.h>
+#include <tandem/dist/launch.h>
 #include <tandem/engine.h>
 #include <tandem/plan/plan_file.h>
 
@@ -58,8 +60,9 @@ CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   // mpirun may have bound this process to some of the machine's cores.
   const int machine = static_cast<int>(std::thread::hardware_concurrency());
   const bool own = mpi && c.available < machine;
-  if (own && here > 0 && c.available * here < machine && std::getenv("OMPI_COMM_WORLD_SIZE"))
-    c.out_of_reach = machine - c.available * here;
+  if (const LaunchEnvironment launch = launch_environment();
+      std::getenv("OMPI_COMM_WORLD_SIZE") && launch.local_size > 0)
+    c.out_of_reach = std::max(0, machine - available_cores() * launch.local_size);
   c.lanes = std::max(schedule_of(o).compute_lanes(), o.array_lanes);  // per rank
   const int sharing = own ? 1 : here > 0 ? here : o.ranks * o.devices;
   c.lanes *= sharing;

@@ -163,7 +163,7 @@ void ReportDirectory::write(const Report& report) {
                             error ? ": " + error.message() : ""));
   for (const auto& [name, text] : files) {
     if (own_.contains(name) || !fs::exists(fs::symlink_status(fs::path(directory_) / name, error))) continue;
-    if (!earlier_.contains(name))
+    if (!earlier_.contains(name) || fs::is_symlink(fs::path(directory_) / name, error))
       throw Error(fmt::format(
           "--output '{}' holds {}, which no report wrote: it stays; choose another directory, or remove it",
           directory_, name));

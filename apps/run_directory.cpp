@@ -103,13 +103,18 @@ std::shared_ptr<const void> created(const std::string& directory) {
   return result;
 }
 
+// Whether a kill can have left a file of this name.
+bool is_unfinished(const std::string& name) {
+  return name.ends_with(kUnfinishedFile) &&
+         !kind_of(name.substr(0, name.size() - std::string(kUnfinishedFile).size())).empty();
+}
+
 // Returns the files in a directory that an earlier run wrote, and perhaps only those of one kind. A directory
 // that does not exist has none.
 std::vector<std::string> own_files(const std::string& directory, const std::string& kind = "") {
   std::vector<std::string> files;
   for (const std::string& name : names_in(directory)) {
     const std::string path = (fs::path(directory) / name).string(), is = kind_of(name);
-    if (kind.empty() && name.ends_with(kUnfinishedFile)) files.push_back(path);
     if (!is.empty() && (kind.empty() || kind == is) && look_at(path, is) == Found::own) files.push_back(path);
   }
   return files;
@@ -117,7 +122,7 @@ std::vector<std::string> own_files(const std::string& directory, const std::stri
 
 // Returns a name in a directory that stands in a run's way, because a run would write there, and none wrote
 // it; empty if there is none.
-std::string foreign_file(const std::string& directory, bool with_events) {
+std::string foreign_file(const std::string& directory, bool with_events, bool in_place) {
   for (const std::string& name : names_in(directory)) {
     const std::string kind = kind_of(name);
     if (kind == "events" && !with_events) continue;
@@ -127,9 +132,13 @@ std::string foreign_file(const std::string& directory, bool with_events) {
   std::error_code none;
   if (!fs::exists(fs::symlink_status(checkpoints, none))) return "";
   if (!fs::is_directory(checkpoints, none)) return kCheckpoints;
-  for (const std::string& name : names_in(checkpoints))
-    if (names_checkpoint(name) && !is_own_checkpoint((fs::path(checkpoints) / name).string()))
-      return fmt::format("{}/{}", kCheckpoints, name);
+  for (const std::string& name : names_in(checkpoints)) {
+    const std::string path = (fs::path(checkpoints) / name).string();
+    if (!names_checkpoint(name)) continue;
+    if (!is_own_checkpoint(path)) return fmt::format("{}/{}", kCheckpoints, name);
+    if (const std::string entry = in_place ? "" : foreign_entry(path); !entry.empty())
+      return fmt::format("{}/{}/{}", kCheckpoints, name, entry);
+  }
   return "";
 }
 
@@ -160,9 +169,9 @@ void remove_run_in(const std::string& directory) {
   for (const std::string& name : names_in(checkpoints))
     if (const auto path = (fs::path(checkpoints) / name).string();
         names_checkpoint(name) && is_own_checkpoint(path))
-      remove_directory(Files::system(), path);
-  std::error_code not_empty;
-  fs::remove(checkpoints, not_empty);
+      remove_checkpoint(Files::system(), path);
+  if (std::error_code none; !fs::is_symlink(checkpoints, none))
+    fs::remove(checkpoints, none);  // if it is empty
 }
 
 // Returns what shows that a directory holds a run; empty if nothing does.
@@ -212,11 +221,18 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   }
   if (fresh) lock_ = locked(directory_);
   in_place_ = in_place;
-  if (const std::string foreign = foreign_file(directory_, options.tensorboard > 0); !foreign.empty())
+  std::error_code none;
+  if (const std::string foreign = foreign_file(directory_, options.tensorboard > 0, in_place);
+      !foreign.empty())
     throw Error(fmt::format(
-        "--output '{}' holds {}, which no run wrote, and which a run would replace: it stays; choose another "
+        "--output '{}' holds {}, which no run of this version wrote, in the place of a run's: it stays; choose another "
         "directory, or remove it",
         directory_, foreign));
+  if (const fs::path trace = options.trace; !trace.empty() && trace.has_parent_path()) {
+    const std::string kind = kind_of(trace.filename().string());
+    if (fs::equivalent(trace.parent_path(), directory_, none) && !kind.empty() && kind != "trace")
+      throw Error(fmt::format("--trace '{}' is the name of another file of the run", options.trace));
+  }
   const std::string run = sign_of_run(directory_);
   if (!options.force && (fresh || !in_place) && !run.empty())  // also if another run has just created it
     throw Error(fmt::format(
@@ -252,7 +268,7 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   remove_all(own_files(directory_, "collectives"));
   write_json(path("args.json"), "args", to_json(options));
   for (const std::string& name : names_in(directory_))
-    if (name.ends_with(kUnfinishedFile)) remove_file(Files::system(), path(name));
+    if (is_unfinished(name)) remove_file(Files::system(), path(name));
   write_file(path("config.toml"), kConfigHead + options.config);
   if (options.simulate) return;
   models_ = options.models;

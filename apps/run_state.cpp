@@ -32,6 +32,15 @@ void add_differences(Texts& differences, Change what, const json& saved, const T
   }
 }
 
+// Throws Error if a flag has a value of another type than its own.
+void require_types(const json& arguments) {
+  for (const Flag& flag : flags())
+    if (const std::string expected = value_of(flag, TrainOptions{}).type_name(),
+        found = arguments.contains(flag.key) ? arguments.at(flag.key).type_name() : expected;
+        found != expected)
+      throw Error(fmt::format("arguments: \"{}\" is a {}, not a {}", flag.key, found, expected));
+}
+
 // A schedule's file counts by what it contains, wherever it lies.
 bool compares_contents(const std::string& saved_digest, const json& saved, const TrainOptions& now) {
   return !saved_digest.empty() && (is_schedule_file(now.schedule) ||
@@ -75,7 +84,9 @@ RunState read_run_state(const Checkpoint& checkpoint) {
     if (j["schedule"].present()) run.schedule = j["schedule"].text();  // older versions wrote neither
     if (j["cuts"].present()) run.cuts = j["cuts"].texts();
     models = j["arguments"].required()["models"].required().integer(1, 1);
-    run.arguments = json::parse(text).at("arguments").dump();
+    const json arguments = json::parse(text).at("arguments");
+    require_types(arguments);
+    run.arguments = arguments.dump();
   } catch (const std::exception& e) {
     throw Error(fmt::format("'{}' is not what train_cifar writes: {}", file, e.what()));
   }

@@ -188,7 +188,8 @@ std::atomic<int> interrupting = 0;  // a signal
 
 // If it is interrupted, it leaves no unfinished files.
 void make_data(const Arguments& a) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, [](int s) { interrupting = s; });
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(signal, [](int s) { interrupting = s; }) == SIG_IGN) std::signal(signal, SIG_IGN);
   const std::int64_t images = a.train + a.test;
   std::int64_t done = 0;
   const bool shown = apps::is_drawable();

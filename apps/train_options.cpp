@@ -256,8 +256,11 @@ void require_utf8(int argc, char** argv) {
       nlohmann::json(argv[i]).dump();
     } catch (const nlohmann::json::type_error&) {
       const bool follows_flag = i > 1 && argv[i - 1][0] == '-' && argv[i][0] != '-';
+      std::string shown;
+      for (const unsigned char c : std::string(argv[i]))
+        shown += c >= ' ' && c < 127 ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{:02x}", c);
       throw Error(fmt::format("{}'{}' is not UTF-8, the only encoding that the files of a run can hold",
-                              follows_flag ? std::string(argv[i - 1]) + " " : "", argv[i]));
+                              follows_flag ? std::string(argv[i - 1]) + " " : "", shown));
     }
 }
 

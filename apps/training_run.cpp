@@ -17,6 +17,7 @@
 
 #include <tandem/core/base/checksum.h>
 #include <tandem/core/base/rng.h>
+#include <tandem/dist/launch.h>
 #include <tandem/engine.h>
 #include <tandem/pipeline/schedule_file.h>
 #include <tandem/plan/measured_layers.h>
@@ -41,6 +42,8 @@
 namespace tandem::apps {
 using namespace engine;
 namespace {
+
+constexpr std::chrono::seconds kAgreement{5};  // ranks need some milliseconds
 
 // Per model.
 std::string accuracy_line(std::vector<double> accuracy) {
@@ -147,6 +150,10 @@ TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession*
 // Ranks meet before MPI ends, where nothing limits how long they wait for each other.
 void TrainingRun::run() {
   perform();
+  meet();
+}
+
+void TrainingRun::meet() const {
   if (!meeting_) return;
   std::vector<int> all(static_cast<std::size_t>(meeting_->size()));
   std::iota(all.begin(), all.end(), 0);
@@ -219,7 +226,7 @@ void TrainingRun::perform() {
     log_warning(fmt::format(
         "mpirun binds each rank to {}, so a rank computes with {}, and {} of this machine stay idle; mpirun "
         "--bind-to none frees them",
-        counted(cores.available, "core"), counted(cores.threads, "thread"),
+        counted(available_cores(), "core"), counted(cores.threads, "thread"),
         counted(cores.out_of_reach, "core")));
   if (const int busy = cores.threads * cores.lanes; busy + cores.loaders > cores.available)
     log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
@@ -428,7 +435,8 @@ std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
 }
 
 void TrainingRun::train(Trainer& trainer) {
-  const bool terminal = !mpi_ && is_drawable();  // mpirun's output only looks like a terminal
+  const bool terminal =
+      !launch_environment().launched && is_drawable();  // mpirun's output only looks like a terminal
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
   directory_.plan(plan_);
@@ -499,19 +507,21 @@ void TrainingRun::train(Trainer& trainer) {
     if (!is_main()) return;
     if (!trainer.all_reduces_are_planned())
       log_warning("the run ended before its all-reduces were measured and planned");
+    if (writer) writer->wait();
+    model_runs_.wait();
     report(trainer, end, peak);
     if (const std::string means = prediction.text(); !means.empty()) log_info(means);
     write_trace(options_.trace, timeline, end_of_trace());
-    if (writer) writer->wait();
-    model_runs_.wait();
     if (failed_save_ == end.batches)
       throw Error("the run is complete, but its last checkpoint could not be saved: what it learned is lost");
+    say_where_it_is(end.batches);
   } catch (const Aborted& e) {
     save_what_was_traced(trainer);
     if (signal_behind(e) == 0)
       trainer.help_explain();
     else if (is_main())
       say_what_is_left(writer.get());
+    if (trainer.has_ended_early()) meet();  // a rank that ends ends them all, also the one that still writes
     throw;
   } catch (const NonFinite& e) {
     tell_others(e.what());
@@ -549,8 +559,11 @@ void TrainingRun::end_run(Trainer& trainer, int signal) const {
     return trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
   end_line();
   log_info(
-      "ends after the batches that have begun, and saves a checkpoint; another signal ends the run at once");
-  watch ? watch->request_end(interruption(signal)) : trainer.end_soon(interruption(signal));
+      "the run ends after the batches that have begun, with a checkpoint; another signal ends it at once");
+  if (!watch) return trainer.end_soon(interruption(signal));
+  watch->request_end(interruption(signal));
+  if (!watch->agreed_within(kAgreement))  // a rank is gone, or stopped
+    trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
 }
 
 // A signal can mean that another rank died, so this rank logs what it was doing.
@@ -558,7 +571,7 @@ void TrainingRun::say_what_ends(Session& session, int signal) const {
   if (mpi_ && signal == SIGTERM) {
     const std::string doing = session.doing();
     const auto watch = mpi_->watch();
-    log_error(fmt::format("rank {} ended by SIGTERM; it was {}", mpi_->rank(),
+    log_error(fmt::format("rank {} got SIGTERM; it was {}", mpi_->rank(),
                           !doing.empty() ? "in: " + doing
                           : watch        ? "between two steps, and " + watch->doing()
                                          : "between two steps"));
@@ -600,7 +613,6 @@ void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t 
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);
   model_runs_.finish(summary);
-  say_where_it_is(end.batches);
 }
 
 void TrainingRun::say_where_it_is(std::int64_t batches) const {

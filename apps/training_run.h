@@ -40,6 +40,7 @@ class TrainingRun {
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
   bool are_processes() const { return mpi_ && mpi_->size() > 1; }
   void perform();
+  void meet() const;
   CommOptions comm_options() const;
   /// Sets the cuts that a plan leaves open.
   void cut(const Graph& forward, Strategy& strategy);

@@ -83,14 +83,21 @@ std::vector<std::string> names_of_set() {
 
 std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names(), "\n")); }
 
+bool holds_records(const fs::path& file) {
+  std::error_code none;
+  return fs::is_regular_file(fs::symlink_status(file, none)) &&
+         fs::file_size(file, none) % (1 + kCifarImageBytes) == 0;
+}
+
 /// Throws Error if the directory holds files with a set's names, unless its class names say that it was
 /// drawn: CIFAR-10's own images cannot be drawn again.
 void require_drawn_set(const fs::path& dir) {
   std::ifstream in(dir / kMetaFile);
   const std::string meta(std::istreambuf_iterator<char>(in), {});
-  if (meta == meta_text()) return;
+  const bool is_drawn = meta == meta_text();
   for (const std::string& name : names_of_set())
-    if (std::error_code none; fs::exists(fs::symlink_status(dir / name, none)))
+    if (std::error_code none; fs::exists(fs::symlink_status(dir / name, none)) &&
+                              !(is_drawn && (name == kMetaFile || holds_records(dir / name))))
       throw Error(fmt::format(
           "{}: its {} is not of a drawn data set, which {} would say, so it stays; choose another "
           "directory, or remove it",

@@ -82,6 +82,7 @@ void CollectiveWatch::abort(const std::string& reason) {
 void CollectiveWatch::set_ending(Ending ending) {
   const std::lock_guard lock(mutex_);
   ending_ = std::move(ending);
+  if (is_held_ && ending_.hold) ending_.hold();
   if (ending_.end_at && ending_at_) ending_.end_at(ending_at_->first, ending_at_->second);
   ending_at_.reset();
 }
@@ -116,6 +117,7 @@ void CollectiveWatch::held(std::int64_t batch) {
   if (--not_held_ > 0) return;
   for (int peer = 1; peer < transport_->size(); ++peer) send(peer, Word::end_at, *agreeing_, latest_);
   end_own(latest_, *agreeing_);
+  agreeing_.reset();
 }
 
 std::int64_t CollectiveWatch::hold_own() {
@@ -124,9 +126,16 @@ std::int64_t CollectiveWatch::hold_own() {
   return ending_.hold ? ending_.hold() : 0;
 }
 
+bool CollectiveWatch::agreed_within(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [&] { return knows_end_ || closing_; });
+}
+
 void CollectiveWatch::end_own(std::int64_t batch, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   is_held_ = false;
+  knows_end_ = true;
+  changed_.notify_all();
   if (ending_.end_at)
     ending_.end_at(batch, reason);
   else
@@ -155,9 +164,28 @@ void CollectiveWatch::receive(int peer) {
   p.receive = transport_->receive({peer, kWatchChannel}, reinterpret_cast<std::byte*>(&p.in), sizeof p.in);
 }
 
-void CollectiveWatch::work() try {
+void CollectiveWatch::work() {
+  try {
+    watch();
+  } catch (const std::exception&) {  // the other ranks are gone, or have aborted; their messages say why
+  }
+  release();  // nobody will say where a held run ends
+}
+
+// A run that is held waits for few messages.
+std::chrono::milliseconds CollectiveWatch::next_look() {
+  const std::lock_guard lock(mutex_);
+  return agreeing_ || is_held_ ? std::min<std::chrono::milliseconds>(2ms, tick_) : tick_;
+}
+
+void CollectiveWatch::release() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(is_held_, false) && ending_.end_at) ending_.end_at(RunLimit::kNone, "");
+}
+
+void CollectiveWatch::watch() {
   for (bool goes_on = true; goes_on;) {
-    goes_on = sleep(tick_);
+    goes_on = sleep(next_look());
     std::erase_if(sent_, [&](Sent& s) { return !s.request.handle || transport_->ended(s.request); });
     if (const auto why = listen()) return end(*why, true);
     if (!goes_on) return;
@@ -165,9 +193,6 @@ void CollectiveWatch::work() try {
       transport_->rank() == 0 ? begin_end(*reason) : send(0, Word::request, *reason);
     if (const auto why = consider()) return end(*why, false);
   }
-} catch (const std::exception&) {  // the other ranks are gone, or have aborted; their messages say why
-  const std::lock_guard lock(mutex_);
-  if (is_held_ && ending_.end_at) ending_.end_at(RunLimit::kNone, "");
 }
 
 std::optional<std::string> CollectiveWatch::take_request() {
@@ -232,7 +257,8 @@ std::optional<std::string> CollectiveWatch::consider() {
   }
   if (now < *asked_ + answer_time_) return {};
   if (!is_late) {
-    if (first_to_wait(0)) options_.tell(notice(mine, waited));
+    if (first_to_wait(seconds(options_.first_notice - 3 * answer_time_ / 2)))
+      options_.tell(notice(mine, waited));
     next_notice_ = 2 * next_notice_;
     asked_.reset();
     return {};
@@ -267,20 +293,20 @@ bool CollectiveWatch::first_to_wait(double time) const {
   return true;
 }
 
-// The numbers of the ranks that have not come.
-std::vector<std::string> CollectiveWatch::absent_ranks() const {
-  std::vector<std::string> ranks;
+// The ranks that have not come.
+std::vector<int> CollectiveWatch::absent_ranks() const {
+  std::vector<int> ranks;
   for (int rank = 0; rank < transport_->size(); ++rank)
     if (rank != transport_->rank() && !absence(peers_[static_cast<std::size_t>(rank)].answer).empty())
-      ranks.push_back(fmt::format("{}", rank));
+      ranks.push_back(rank);
   return ranks;
 }
 
 std::string CollectiveWatch::notice(const CallState& mine, double waited) const {
-  std::vector<std::string> absent = absent_ranks();
+  std::vector<int> absent = absent_ranks();
   std::string why;
   if (absent.size() == 1) {
-    const auto& answer = peers_[static_cast<std::size_t>(std::stoi(absent[0]))].answer;
+    const auto& answer = peers_[static_cast<std::size_t>(absent[0])].answer;
     why = answer && !answer->running ? ", which is between two runs and may be saving or planning"
                                      : ", which " + absence(answer);
   }
@@ -288,7 +314,7 @@ std::string CollectiveWatch::notice(const CallState& mine, double waited) const 
   absent.resize(std::min(all, kNamed));
   return fmt::format("rank {} has waited {:.3g} s for {}{} in {}{}", transport_->rank(), waited,
                      all == 0   ? "ranks that wait too"
-                     : all == 1 ? "rank " + absent[0]
+                     : all == 1 ? fmt::format("rank {}", absent[0])
                                 : fmt::format("ranks {}", fmt::join(absent, ", ")),
                      all > kNamed ? fmt::format(" and {} more", all - kNamed) : "", describe(mine.oldest),
                      why);

@@ -67,6 +67,8 @@ class CollectiveWatch {
   void set_ending(Ending ending = {});
   /// Ends the runs of all ranks soon, after the same batch. Any thread of any rank can call it.
   void request_end(const std::string& reason);
+  /// Waits until all ranks know where they end; returns false if that takes longer.
+  bool agreed_within(std::chrono::milliseconds time);
 
   /// Writes the last calls of this rank, if there is a directory for them. Returns whether they were written.
   bool write() const;
@@ -96,6 +98,9 @@ class CollectiveWatch {
   };
 
   void work();
+  void watch();
+  void release();
+  std::chrono::milliseconds next_look();
   bool sleep(std::chrono::milliseconds time);
   std::optional<std::string> take_request();
   void receive(int peer);
@@ -111,7 +116,7 @@ class CollectiveWatch {
   void ask(Clock::time_point now);
   bool somebody_may_take_longer() const;
   bool first_to_wait(double seconds) const;
-  std::vector<std::string> absent_ranks() const;
+  std::vector<int> absent_ranks() const;
   std::string notice(const CollectiveRecord::CallState& mine, double waited) const;
   std::string verdict() const;
   void dump() const;
@@ -133,7 +138,8 @@ class CollectiveWatch {
   Ending ending_;
   std::optional<std::string> requested_;                           // an end, not passed on yet
   std::optional<std::pair<std::int64_t, std::string>> ending_at_;  // before `ending_` was set
-  bool is_held_ = false;                                           // this rank's run
+  bool knows_end_ = false;
+  bool is_held_ = false;  // this rank's run
   // What follows is the watch thread's, on the first rank: an end that is being agreed on.
   std::optional<std::string> agreeing_;
   int not_held_ = 0;

@@ -62,6 +62,7 @@ StateDict SafetensorsFile::read_all() const {
 void write_safetensors(const std::map<std::string, TensorSource>& tensors, const Sink& sink) {
   SafetensorsHeader header;
   header.metadata["format"] = "pt";
+  header.metadata["writer"] = "tandem";
   std::vector<std::pair<const TensorSource*, SafetensorsEntry*>> order;
   for (const auto& [name, tensor] : tensors)
     order.emplace_back(&tensor, &(header.tensors[name] = {tensor.type, 0}));

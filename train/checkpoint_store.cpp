@@ -12,6 +12,7 @@
 #include <tandem/core/base/checksum.h>
 #include <tandem/core/base/error.h>
 #include <tandem/train/checkpoint_manifest.h>
+#include <tandem/train/train_checkpoint.h>
 
 namespace tandem {
 using namespace engine;
@@ -25,6 +26,12 @@ bool is_leftover(const std::string& name) {
   return std::ranges::any_of(std::vector{kUnfinished, kGivenUp}, [&](const std::string& ending) {
     return name.ends_with(ending) && checkpoint_step(name.substr(0, name.size() - ending.size()));
   });
+}
+
+// Whether train_checkpoint.h saves a file of this name.
+bool names_file_of_checkpoint(const std::string& name) {
+  return name == kManifest || name == kRunFile || name == "optimizer.safetensors" ||
+         (name.starts_with("model") && name.ends_with(".safetensors"));
 }
 
 // What a manifest begins with. In an unfinished checkpoint it is the whole file.
@@ -59,15 +66,42 @@ bool is_own_checkpoint(const std::string& path) {
   std::ifstream in(fs::path(path) / kManifest);
   in.read(head.data(), std::ssize(head));
   head.resize(static_cast<std::size_t>(in.gcount()));
-  const bool has_just_begun =
-      names_in(path) == std::vector<std::string>{kManifest} && kBegin.starts_with(head);
-  return head == kBegin || has_just_begun;
+  if (head == kBegin) return true;
+  // A damaged one, or one of which a part is removed, has the files of a run.
+  const std::vector<std::string> names = names_in(path);
+  const bool has_just_begun = names == std::vector<std::string>{kManifest} && kBegin.starts_with(head);
+  return has_just_begun || (std::ranges::all_of(names, names_file_of_checkpoint) &&
+                            std::ranges::find(names, kRunFile) != names.end());
+}
+
+std::string foreign_entry(const std::string& path) {
+  std::vector<std::string> own;
+  try {
+    const std::string file = (fs::path(path) / kManifest).string();
+    std::ifstream in(file);
+    for (const auto& f : manifest_from_json(file, {std::istreambuf_iterator<char>(in), {}}).files)
+      own.push_back(f.name);
+  } catch (const Error&) {  // it is damaged
+  }
+  std::error_code none;
+  for (const std::string& name : names_in(path)) {
+    const fs::file_status status = fs::symlink_status(fs::path(path) / name, none);
+    std::string whole = name;
+    if (whole.ends_with(kUnfinishedFile)) whole.resize(whole.size() - std::string(kUnfinishedFile).size());
+    if (!fs::is_regular_file(status) ||
+        (!names_file_of_checkpoint(whole) && std::ranges::find(own, whole) == own.end()))
+      return name;
+  }
+  return "";
 }
 
 // The manifest last: by it one knows a directory of which a part is removed.
 void remove_checkpoint(Files& files, const std::string& path) {
   std::error_code none;
-  if (!fs::is_symlink(path, none))
+  const bool is_directory = fs::is_directory(fs::symlink_status(path, none));
+  if (const std::string foreign = is_directory ? foreign_entry(path) : ""; !foreign.empty())
+    throw Error(fmt::format("'{}' holds {}, which is not of a checkpoint: it stays", path, foreign));
+  if (is_directory)
     for (const std::string& name : names_in(path))
       if (const auto file = fs::path(path) / name; name != kManifest && !fs::is_directory(file, none))
         remove_file(files, file.string());
@@ -104,6 +138,9 @@ Checkpoint CheckpointStore::save(std::int64_t step, const std::vector<Checkpoint
           "'{}' would not be the newest checkpoint, because there is '{}': call remove_after({}) first, or save "
           "in another directory",
           whole, path(later), step));
+  for (const std::string& path : {whole, unfinished, whole + kGivenUp})
+    if (fs::exists(fs::symlink_status(path)) && !is_own_checkpoint(path))
+      throw Error(fmt::format("'{}' is no checkpoint: it stays, and none can be saved in its place", path));
   Checkpoint saved;
   try {
     remove_checkpoint(files_, unfinished);
@@ -147,8 +184,8 @@ Checkpoint CheckpointStore::write(const std::string& path, std::int64_t step,
     manifest.files.push_back(std::move(written));
   }
   const std::string text = to_json(manifest);
-  write_durably(files_, path + "/" + kManifest,
-                [&](const Sink& sink) { sink(std::as_bytes(std::span(text))); });
+  replace_durably(files_, path + "/" + kManifest,
+                  [&](const Sink& sink) { sink(std::as_bytes(std::span(text))); });
   sync_directory(files_, path);
   return {path, step, score, checksum_of(text)};
 }
@@ -211,7 +248,9 @@ void CheckpointStore::prune() {
   for (const std::int64_t step : checkpoint_steps(directory_)) {
     if (step >= newest.back()) break;
     const bool for_good = retention_.every > 0 && step % retention_.every == 0;
-    if (!for_good && step != best && whole_checkpoint(path(step), CheckpointCheck::sizes)) remove(step);
+    const bool is_plain = foreign_entry(path(step)).empty();  // else somebody keeps something there
+    if (!for_good && step != best && is_plain && whole_checkpoint(path(step), CheckpointCheck::sizes))
+      remove(step);
   }
 }
 

@@ -24,7 +24,10 @@ bool names_checkpoint(const std::string& name);
 /// Returns whether a directory of such a name is one that a CheckpointStore wrote, also partly: its manifest
 /// says so, or it is empty.
 bool is_own_checkpoint(const std::string& path);
-/// Removes a directory that a CheckpointStore wrote. Throws Error naming what cannot be removed.
+/// Returns the name of an entry of such a directory that no CheckpointStore wrote; empty if there is none.
+std::string foreign_entry(const std::string& path);
+/// Removes a directory that a CheckpointStore wrote. Throws Error naming what cannot be removed, or what it
+/// did not write, and then removes nothing.
 void remove_checkpoint(engine::Files& files, const std::string& path);
 
 /// A file to save: `write` passes its contents to the sink.

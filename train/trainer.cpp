@@ -257,6 +257,7 @@ void Trainer::load(const StateDict& state, TrainProgress progress) {
   link_->set(in_session(state));
   link_->connect(session_.get());
   progress_ = std::move(progress);
+  limit_.begin_at(progress_.batch);
   for (const StoppedModel& stopped : progress_.stopped) active_->stop(stopped.model);
   leave_out_stopped();
   evaluated_ = saved_ = -1;
@@ -283,7 +284,7 @@ void Trainer::load(const Checkpoint& checkpoint) {
 }
 
 EpochResult Trainer::fit() try {
-  stopping_ = false;
+  stopping_ = ended_early_ = false;
   tell(&Callbacks::begin);
   feed_->start(progress_.batch, length_.total);
   recovery_.keep();
@@ -358,18 +359,24 @@ void Trainer::rehearse(std::int64_t batch, std::int64_t end) {
 
 // Trains whole batches, some of which may also plan the all-reduces. Returns the batch before which it ended.
 std::int64_t Trainer::train(std::int64_t batch, std::int64_t end) {
-  constexpr std::int64_t kWhole = 64;  // batches of a run that plans and does not end early, at most
+  constexpr std::int64_t kClaimed = 16;  // batches of a run that plans and does not end early, at most
   if (!tuning_) batch += session_->run(batch, end - batch, {}, &limit_);
-  while (tuning_ && batch < std::min(end, limit_.end())) {
+  std::int64_t claimed = batch;  // the run does not end before this batch
+  while (tuning_ && batch < end) {
     const bool was_planned = tuning_->is_planned();
-    if (!was_planned && session_->program().max_lag > 0) {
-      rehearse(batch, end);
-    } else if (was_planned) {
-      batch += tuning_->run(batch, end - batch, &limit_);
+    if (was_planned) {
+      const std::int64_t ran = tuning_->run(batch, end - batch, &limit_);
+      batch += ran;
+      if (batch < end && ran == 0) break;  // the run ends here
     } else {
-      const std::int64_t whole = std::min(end, batch + kWhole);
-      if (!limit_.claim(whole)) break;
-      batch += tuning_->run(batch, whole - batch);
+      if (batch == claimed) {
+        claimed = std::min(end, batch + kClaimed);
+        if (!limit_.claim(claimed)) break;
+      }
+      if (session_->program().max_lag > 0)
+        rehearse(batch, claimed);
+      else
+        batch += tuning_->run(batch, claimed - batch);
     }
     if (was_planned || !tuning_->is_planned()) continue;
     session_->measure(options_.spans, tuning_->program());
@@ -543,6 +550,7 @@ bool Trainer::agree_to_end_here() { return share(limit_.end() <= progress_.batch
 void Trainer::end_here() {
   if (options_.checkpoint_every > 0 && saved_ != progress_.batch) save();
   limit_.end_at(RunLimit::kNone);
+  ended_early_ = true;
   const std::lock_guard lock(ending_);
   throw Aborted(why_it_ends_);
 }
@@ -561,6 +569,7 @@ RunPoint Trainer::point() const {
 }
 
 void Trainer::go_back(const RunPoint& point) {
+  limit_.begin_at(point.progress.batch);
   session_->restore(point.state);
   link_->changed(session_->written());
   progress_ = point.progress;

@@ -78,6 +78,8 @@ class Trainer final : private Recoverable {
   /// No further batch begins until `end_at`. Returns the first that has not begun.
   std::int64_t hold() { return limit_.hold(); }
   void end_at(std::int64_t batch, const std::string& reason);
+  /// Returns whether `fit` threw because of that, on all ranks.
+  bool has_ended_early() const { return ended_early_; }
 
   const TrainProgress& progress() const { return progress_; }
   const RunLength& length() const { return length_; }
@@ -180,7 +182,7 @@ class Trainer final : private Recoverable {
   StateDict copy_;                   // of the state, for checkpoints
   std::vector<double> accuracy_;     // of the test set
   std::int64_t evaluated_ = -1;      // number of batches before the last evaluation
-  bool stopping_ = false;
+  bool stopping_ = false, ended_early_ = false;
   engine::RunLimit limit_;
   std::mutex ending_;
   std::string why_it_ends_ = "interrupted";  // guarded by ending_

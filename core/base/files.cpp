@@ -101,6 +101,8 @@ void write_durably(Files& files, const std::string& path, const std::function<vo
 
 void replace_durably(Files& files, const std::string& path, const std::function<void(const Sink&)>& write) {
   const std::string fresh = path + kUnfinishedFile;  // a name that others do not choose
+  std::error_code none;
+  if (fs::is_symlink(fresh, none)) remove_file(files, fresh);  // else what it links to would be written
   try {
     write_durably(files, fresh, write);
     rename_durably(files, fresh, path);

@@ -19,12 +19,20 @@ namespace {
 constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();
 
 // The number at the beginning of a file, or after `key` in it; kUnknown if there is none.
-std::int64_t number_in(const char* file, const std::string& key = "") {
+std::int64_t number_in(const std::string& file, const std::string& key = "") {
   std::ifstream in(file);
   for (std::string word; !key.empty() && word != key;)
     if (!(in >> word)) return kUnknown;
   std::int64_t value = 0;
   return in >> value ? value : kUnknown;
+}
+
+// The path of this process's control group (version 2): "/system.slice/job", or "" for the root.
+std::string own_group() {
+  std::ifstream in("/proc/self/cgroup");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("0::/")) return line == "0::/" ? "" : line.substr(3);
+  return "";
 }
 
 }  // namespace
@@ -35,11 +43,14 @@ std::int64_t free_memory() {
                      swap = number_in("/proc/meminfo", "SwapFree:");
   if (available == kUnknown) return kUnknown;
   std::int64_t free = (available + (swap == kUnknown ? 0 : swap)) * kKiB;
-  const std::int64_t most = number_in("/sys/fs/cgroup/memory.max"),
-                     used = number_in("/sys/fs/cgroup/memory.current"),
-                     files = number_in("/sys/fs/cgroup/memory.stat", "inactive_file");
-  if (most != kUnknown && used != kUnknown)
-    free = std::min(free, std::max<std::int64_t>(0, most - used + (files == kUnknown ? 0 : files)));
+  for (std::string group = own_group();; group = group.substr(0, group.rfind('/'))) {
+    const std::string at = "/sys/fs/cgroup" + group + "/memory.";
+    const std::int64_t most = number_in(at + "max"), used = number_in(at + "current"),
+                       files = number_in(at + "stat", "inactive_file");
+    if (most != kUnknown && used != kUnknown)
+      free = std::min(free, std::max<std::int64_t>(0, most - used + (files == kUnknown ? 0 : files)));
+    if (group.empty()) break;
+  }
   return free;
 }
 

@@ -11,7 +11,7 @@ constexpr auto kLook = std::chrono::milliseconds(20);  // how often a held lane 
 bool RunLimit::begin(std::int64_t batch, const std::atomic<bool>& stopped) {
   std::unique_lock lock(mutex_);
   while (held_ && batch >= begun_ && !stopped) released_.wait_for(lock, kLook);
-  if (batch >= end_) return false;
+  if (stopped || batch >= end_) return false;
   begun_ = std::max<std::int64_t>(begun_, batch + 1);
   return true;
 }
@@ -19,6 +19,11 @@ bool RunLimit::begin(std::int64_t batch, const std::atomic<bool>& stopped) {
 bool RunLimit::claim(std::int64_t batch) {
   static const std::atomic<bool> never{false};
   return admits(batch - 1, never);
+}
+
+void RunLimit::begin_at(std::int64_t batch) {
+  const std::lock_guard lock(mutex_);
+  begun_ = batch;
 }
 
 std::int64_t RunLimit::hold() {

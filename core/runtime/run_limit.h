@@ -23,6 +23,8 @@ class RunLimit {
   /// Lets all batches before `batch` begin whenever they come, for a part of the run that cannot end early.
   /// Returns whether it may.
   bool claim(std::int64_t batch);
+  /// Batches from here on have not begun: the run continues from an earlier one.
+  void begin_at(std::int64_t batch);
   /// No further batch begins from here on. Returns the first one that has not begun.
   std::int64_t hold();
   /// The run ends before `batch`, or does not end early (kNone); batches are no longer held.

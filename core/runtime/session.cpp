@@ -156,16 +156,27 @@ void Session::check(const Program& program) const {
 }
 
 // Memory that is not there would end the process without a word when it is touched. `all` are the Programs
-// that share memory, the last one new.
+// that share memory, the last one new. If ranks are processes, all of them refuse together.
 void Session::require_memory(const std::vector<const Program*>& all, bool is_first) const {
-  const std::int64_t held = is_first ? 0 : engine::planned_peak(sharing_memory()),
-                     peak = engine::planned_peak(all), free = free_memory(), ranks = std::ssize(ranks_);
-  if (peak - held <= free / ranks) return;
+  const auto here = [&](const std::vector<const Program*>& programs) {  // on this process's ranks
+    std::int64_t bytes = 0;
+    for (const auto& rank : ranks_) {
+      std::int64_t most = 0;
+      for (const Program* program : programs)
+        most = std::max(most, engine::planned_peak(*program, rank->context.device));
+      bytes += most;
+    }
+    return bytes;
+  };
+  const std::int64_t needed = here(all), held = is_first ? 0 : here(sharing_memory()), free = free_memory();
+  const bool fits = needed - held <= free;
+  if (processes() ? least(*processes(), fits) != 0 : fits) return;
+  if (fits) throw Error("out of memory: another rank has less free than is planned");
   throw Error(fmt::format(
       "out of memory: {} planned with {:.3g} GB{}, and {:.3g} GB are free; take smaller batches, or a memory "
       "budget",
-      is_first ? "the Program is" : "the Programs together are", static_cast<double>(peak) / 1e9,
-      ranks > 1 ? fmt::format(" on each of {} ranks", ranks) : "", static_cast<double>(free) / 1e9));
+      is_first ? "the Program is" : "the Programs together are", static_cast<double>(needed) / 1e9,
+      ranks_.size() > 1 ? fmt::format(" on {} ranks", ranks_.size()) : "", static_cast<double>(free) / 1e9));
 }
 
 // The first stays, also after it was dropped: it says where states lie.

@@ -107,9 +107,8 @@ TEST_F(CliMessages, HelpFitsAHundredColumnsAndNamesTheOtherProgram) {
 }
 
 TEST_F(CliMessages, TextThatIsNotUtf8IsNamed) {
-  expect_refused(kTrain + "--output \"$(printf '" + file("a") + "\\377b')\" --steps 1", {"--output",
-                                                                                         "a\xff"
-                                                                                         "b' is not UTF-8"});
+  expect_refused(kTrain + "--output \"$(printf '" + file("a") + "\\377b')\" --steps 1",
+                 {"--output", "a\\xffb' is not UTF-8"});
 }
 
 TEST_F(CliMessages, TorchrunsVariablesAreRefused) {

@@ -21,7 +21,7 @@ std::string said(const Ended& e) {
   std::string lines;
   std::istringstream all(e.err);
   for (std::string line; std::getline(all, line);)
-    if (line.starts_with("train_cifar: ") && line.find(" ended by SIGTERM; ") == std::string::npos)
+    if (line.starts_with("train_cifar: ") && line.find(" got SIGTERM; ") == std::string::npos)
       lines += line + "\n";
   return lines;
 }
@@ -210,6 +210,37 @@ TEST_F(CliMpi, RanksWithOtherDirectoriesOrProcessorsAreRefused) {
       << older.err;
 }
 
+// Slurm's way: a signal that mpirun passes on to all ranks.
+TEST_F(CliMpi, ASignalToAllRanksEndsThemAfterTheSameBatchWithACheckpoint) {
+  for (const std::string parallel : {"data", "pipeline", "data --allreduce libra"}) {
+    SCOPED_TRACE(parallel);
+    const std::string name = parallel.substr(0, 4) + std::to_string(parallel.size()),
+                      metrics = file(name + "/metrics.jsonl"),
+                      job = kTwoRanks + kTrain + "--arch mlp --epochs 100000 --parallel " + parallel +
+                            " --output " + file(name);
+    const Ended e = run(job + " & until [ -s " + metrics + " ]; do sleep 0.05; done; kill -USR1 $!; wait $!");
+    EXPECT_EQ(138, e.status) << e.err;
+    EXPECT_EQ(1, count(e.err, "train_cifar: interrupted by SIGUSR1\n")) << e.err;
+    const auto steps = static_cast<std::int64_t>(this->metrics(name).size());
+    EXPECT_TRUE(std::filesystem::exists(file(name + "/checkpoints/step-" + std::to_string(steps)))) << e.out;
+    const Ended rest = run(job + " --resume auto --steps " + std::to_string(steps + 4));
+    EXPECT_EQ(0, rest.status) << rest.err;
+    EXPECT_EQ(steps + 4, std::ssize(this->metrics(name)));
+  }
+}
+
+TEST_F(CliMpi, SaysWhatFreesTheCoresThatMpirunsBindingLeavesIdle) {
+  const bool has_more = std::thread::hardware_concurrency() > 1;
+  for (const std::string bound : {"core", "none"}) {
+    const Ended e = run(TANDEM_MPIRUN " --bind-to " + bound + " -np 1 " + kTrain + "--arch mlp --steps 1");
+    EXPECT_EQ(0, e.status) << e.err;
+    EXPECT_EQ(has_more && bound == "core",
+              e.out.find("mpirun binds each rank to 1 core, so a rank computes with 1 thread") < e.out.size())
+        << bound << ": " << e.out;
+    EXPECT_EQ(std::string::npos, e.out.find('\x1b')) << "mpirun's output only looks like a terminal";
+  }
+}
+
 TEST_F(CliMpi, SimulatesMoreStagesThanRanks) {
   const Ended e = run(kTwoRanks + kTrain + "--steps 3 --parallel pipeline --stages 4 --simulate");
   EXPECT_EQ(0, e.status) << e.err;
@@ -286,9 +317,9 @@ TEST_F(CliMpi, AnInterruptedMpirunReportsOnceWhereTheRanksWere) {
   EXPECT_NE(0, e.status);
   EXPECT_EQ(1, count(e.err, "train_cifar: terminated\n")) << e.err;
   for (const std::string rank : {"0", "1"})
-    EXPECT_TRUE(std::regex_search(
-        e.err, std::regex("train_cifar: rank " + rank + " ended by SIGTERM; it was (in: rank " + rank +
-                          ": batch .*|between two steps, and .*)\n")))
+    EXPECT_TRUE(
+        std::regex_search(e.err, std::regex("train_cifar: rank " + rank + " got SIGTERM; it was (in: rank " +
+                                            rank + ": batch .*|between two steps, and .*)\n")))
         << e.err;
 }
 
@@ -301,8 +332,7 @@ TEST_F(CliMpi, AKilledRankEndsAllAndTheOthersReportWhereTheyWere) {
   EXPECT_NE(0, e.status);
   EXPECT_TRUE(std::regex_search(e.err, std::regex("rank 0 .*signal 9"))) << e.err;
   EXPECT_TRUE(std::regex_search(
-      e.err,
-      std::regex("train_cifar: rank 1 ended by SIGTERM; it was in: rank 1: batch [0-9]+, instruction .+")))
+      e.err, std::regex("train_cifar: rank 1 got SIGTERM; it was in: rank 1: batch [0-9]+, instruction .+")))
       << e.err;
 }
 

@@ -55,7 +55,7 @@ TEST_F(ForeignFiles, ARunDoesNotBeginWhereItWouldReplaceThem) {
     const std::string named = name.substr(0, name.find('/', 12));  // checkpoints/step-5
     for (const char* force : {"", " --force"})
       expect_refused(kTrain + "--arch mlp --steps 1 --output '" + file(directory) + "'" + force,
-                     {named, "no run wrote", "stays"});
+                     {named, "no run of this version wrote", "stays"});
     expect_untouched();
   }
   put("a file/checkpoints", "a file, not a directory");
@@ -79,6 +79,41 @@ TEST_F(ForeignFiles, AForcedRunReplacesARunAndLeavesTheRest) {
   EXPECT_EQ(2u, metrics().size());
   ASSERT_EQ(0, run(job + " --force --steps 1").status);
   EXPECT_FALSE(fs::exists(file("run/checkpoints/step-2"))) << "of the run that was replaced";
+  expect_untouched();
+}
+
+TEST_F(ForeignFiles, WhatAUserKeepsInACheckpointStays) {
+  const std::string job = kTrain + "--arch mlp --checkpoint-every 1 --output " + file("run");
+  ASSERT_EQ(0, run(job + " --steps 2").status);
+  put("run/checkpoints/step-1/notes.txt", "mine");
+  expect_refused(job + " --steps 2 --force", {"checkpoints/step-1/notes.txt", "stays"});
+  const Ended e = run(job + " --steps 5 --resume auto");
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_FALSE(fs::exists(file("run/checkpoints/step-2")))
+      << "only the newest two stay, and what is not a run's alone";
+  expect_untouched();
+}
+
+TEST_F(ForeignFiles, LinksAndUnfinishedNamesOfOthersStay) {
+  make_inputs();
+  const std::string program = file("predicted/program.json");
+  put("precious.txt", "mine");
+  put("run/notes.tandem-tmp", "mine");
+  ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 1 --output " + file("run")).status);
+  fs::create_symlink(file("gone.json"), file("link.json"));
+  expect_refused(kTandem + "plan memory --graph none.json --limit 1MB --trace " + file("link.json"),
+                 {"none.json"});
+  EXPECT_TRUE(fs::is_symlink(file("link.json")));
+  EXPECT_FALSE(fs::exists(file("gone.json")));
+  fs::create_symlink(file("precious.txt"), file("trace.json.tandem-tmp"));
+  EXPECT_EQ(0, run(kTandem + "sim " + program + " --trace " + file("trace.json")).status);
+  put("weights.safetensors", std::string("\x10\0\0\0\0\0\0\0{\"a\": \"of others\"}", 26));
+  expect_refused(kTandem + "convert-weights mlp " + file("in/checkpoints/step-1/model.safetensors") + " " +
+                     file("weights.safetensors"),
+                 {"weights.safetensors", "stays"});
+  expect_refused(
+      kTrain + "--arch mlp --steps 1 --output " + file("new") + " --trace " + file("new/metrics.jsonl"),
+      {"--trace", "another file of the run"});
   expect_untouched();
 }
 

@@ -63,8 +63,6 @@ class Interruptions : public Cli {
 TEST_F(Interruptions, ASignalSavesACheckpointAndSaysHowToGoOn) {
   std::vector<Ending> endings = kEndings;
   endings.push_back({"USR1", "interrupted by SIGUSR1", 138});
-  const std::string all = kTrain + "--arch mlp --steps 40 --output " + file("whole");
-  ASSERT_EQ(0, run(all).status);
   for (const auto& [signal, word, status] : endings) {
     SCOPED_TRACE(signal);
     const std::string name = "by-" + signal, metrics = file(name + "/metrics.jsonl");
@@ -79,10 +77,30 @@ TEST_F(Interruptions, ASignalSavesACheckpointAndSaysHowToGoOn) {
     EXPECT_NE(std::string::npos,
               e.out.find("the same command with --resume auto continues from batch " + std::to_string(step)))
         << e.out;
-    if (step >= 40) continue;
-    ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 40 --resume auto --output " + file(name)).status);
-    const std::string weights = "/checkpoints/step-40/model.safetensors";
-    EXPECT_EQ(read_file(file("whole" + weights)), read_file(file(name + weights)));
+    const std::string whole = "whole-" + signal, steps = " --steps " + std::to_string(step + 5),
+                      weights = "/checkpoints/step-" + std::to_string(step + 5) + "/model.safetensors";
+    ASSERT_EQ(0, run(kTrain + "--arch mlp --resume auto --output " + file(name) + steps).status);
+    ASSERT_EQ(0, run(kTrain + "--arch mlp --output " + file(whole) + steps).status);
+    EXPECT_EQ(read_file(file(whole + weights)), read_file(file(name + weights)));
+  }
+}
+
+// While all-reduces are measured and planned, runs are cut into short ones.
+TEST_F(Interruptions, ASignalWhileAllReducesArePlanned) {
+  for (const char* parallel :
+       {"data --ranks 2 --allreduce libra",
+        "pipeline --stages 2 --ranks 2 --schedule dualpipe --momentum 0 --allreduce libra"}) {
+    SCOPED_TRACE(parallel);
+    const std::string name = std::string(parallel).substr(0, 4),
+                      job = kTrain + "--arch mlp --epochs 100000 --parallel " + parallel + " --output " +
+                            file(name);
+    for (int i = 0; i < 6; ++i) {
+      Started run(job + " --resume auto", file("out"));
+      std::this_thread::sleep_for(150ms + 40ms * i);
+      run.signal(SIGINT);
+      EXPECT_EQ(130, run.end(30s)) << read_file(file("out"));
+    }
+    EXPECT_GT(newest(name), 0);
   }
 }
 

@@ -184,7 +184,7 @@ void RankLoss::expect_messages_of(int other, const std::string& said, const Case
   // mpirun kills ranks that take longer than a second to end, so of several, one must have reported.
   const std::string reporter = c.ranks > 2 ? "[0-3]" : std::to_string(other);
   expect(
-      fmt::format("rank {0} ended by SIGTERM; it was (in: rank {0}: batch [0-9]+, instruction |"
+      fmt::format("rank {0} got SIGTERM; it was (in: rank {0}: batch [0-9]+, instruction |"
                   "between two steps, and (has waited |is in no call))",
                   reporter));
 }

@@ -84,7 +84,7 @@ TEST_P(Weights, AreWrittenAsTheyWereRead) {
   *expected.at("norm.num_batches_tracked").as<std::int64_t>() = 0;
   const SafetensorsFile again(directory_.file("again.safetensors"));
   expect_same_state(expected, again.read_all());
-  EXPECT_EQ((std::map<std::string, std::string>{{"format", "pt"}}), again.metadata());
+  EXPECT_EQ((std::map<std::string, std::string>{{"format", "pt"}, {"writer", "tandem"}}), again.metadata());
   for (const auto& [name, entry] : again.tensors())
     EXPECT_EQ(0, entry.begin % size_of(entry.type.dtype))
         << name << " must be aligned, so that it can be mapped";
