@@ -10,7 +10,7 @@ namespace tandem::apps {
 void require_writable(const std::string& flag, const std::string& file);
 
 /// Does the same, and also throws Error if the file holds something that Tandem did not write as this kind
-/// (own_file.h): nobody's file is lost. Devices and pipes hold nothing.
+/// (own_file.h): such a file stays. Devices and pipes hold nothing.
 void require_replaceable(const std::string& flag, const std::string& file, const std::string& kind);
 
 /// Returns the path of a file of weights that a command may replace: `file`, or the one that it links to.

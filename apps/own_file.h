@@ -18,8 +18,8 @@ enum class Found {
 /// `with_format`'s entry. An empty file is own if its kind grows line by line.
 Found look_at(const std::string& file, const std::string& kind);
 
-/// Returns the text of a JSON object with "format": "tandem KIND" as its first entry. Those who read it
-/// (JsonInput) pass that over.
+/// Returns the text of a JSON object with "format": "tandem KIND" as its first entry. JsonInput
+/// passes over it.
 std::string with_format(const std::string& kind, const std::string& json);
 
 /// The first lines of config.toml, of a report's page, and of summary.csv without the columns that follow.

@@ -202,7 +202,7 @@ void make_data(const Arguments& a) {
     if (!interrupting) throw;
     fmt::print(stderr, "tandem: interrupted; nothing was written\n");
   }
-  if (interrupting) {  // ends as if nobody had caught it
+  if (interrupting) {  // ends as an uncaught signal would end it
     std::signal(interrupting, SIG_DFL);
     std::raise(interrupting);
   }

@@ -169,7 +169,7 @@ void CollectiveWatch::work() {
     watch();
   } catch (const std::exception&) {  // the other ranks are gone, or have aborted; their messages say why
   }
-  release();  // nobody will say where a held run ends
+  release();  // no message will say where a held run ends
 }
 
 // A run that is held waits for few messages.
