@@ -99,8 +99,6 @@ std::string foreign_entry(const std::string& path) {
 void remove_checkpoint(Files& files, const std::string& path) {
   std::error_code none;
   const bool is_directory = fs::is_directory(fs::symlink_status(path, none));
-  if (const std::string foreign = is_directory ? foreign_entry(path) : ""; !foreign.empty())
-    throw Error(fmt::format("'{}' holds {}, which is not of a checkpoint: it stays", path, foreign));
   if (is_directory)
     for (const std::string& name : names_in(path))
       if (const auto file = fs::path(path) / name; name != kManifest && !fs::is_directory(file, none))

@@ -26,8 +26,8 @@ bool names_checkpoint(const std::string& name);
 bool is_own_checkpoint(const std::string& path);
 /// Returns the name of an entry of such a directory that no CheckpointStore wrote; empty if there is none.
 std::string foreign_entry(const std::string& path);
-/// Removes a directory that a CheckpointStore wrote. Throws Error naming what cannot be removed, or what it
-/// did not write, and then removes nothing.
+/// Removes a directory that a CheckpointStore wrote, with all files in it. Throws Error naming what cannot be
+/// removed.
 void remove_checkpoint(engine::Files& files, const std::string& path);
 
 /// A file to save: `write` passes its contents to the sink.
