@@ -10,6 +10,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Names that a run gives to its files, or needs for its checkpoints.
+const std::vector<std::string> kOfRuns{"args.json",
+                                       "config.toml",
+                                       "metrics.jsonl",
+                                       "summary.csv",
+                                       "summary.json",
+                                       "plan.json",
+                                       "trace.json",
+                                       "all-reduce-1.json",
+                                       "memory.json",
+                                       "collectives-0.jsonl",
+                                       "events.out.tfevents.1700000000.host.1.0",
+                                       "checkpoints/step-5/weights.pt",
+                                       "checkpoints/step-6.tmp/weights.pt"};
+
 class ForeignFiles : public Cli {
  protected:
   /// Makes a file that Tandem did not write.
@@ -35,20 +50,7 @@ class ForeignFiles : public Cli {
 };
 
 TEST_F(ForeignFiles, ARunDoesNotBeginWhereItWouldReplaceThem) {
-  const std::vector<std::string> names{"args.json",
-                                       "config.toml",
-                                       "metrics.jsonl",
-                                       "summary.csv",
-                                       "summary.json",
-                                       "plan.json",
-                                       "trace.json",
-                                       "all-reduce-1.json",
-                                       "memory.json",
-                                       "collectives-0.jsonl",
-                                       "events.out.tfevents.1700000000.host.1.0",
-                                       "checkpoints/step-5/weights.pt",
-                                       "checkpoints/step-6.tmp/weights.pt"};
-  for (const std::string& name : names) {
+  for (const std::string& name : kOfRuns) {
     const std::string directory = "of " + std::to_string(foreign_.size());
     put(directory + "/" + name, R"({"loss": [3, 2, 1], "of": "another program"})");
     put(directory + "/notes.txt", "mine");
@@ -146,40 +148,35 @@ TEST_F(ForeignFiles, OfTwoHundredRandomCommandsNoneTouchesThem) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   const auto pick = [&](const std::vector<std::string>& of) { return of[random() % of.size()]; };
   const auto chance = [&](unsigned percent) { return random() % 100 < percent; };
-  const std::vector<std::string> directories{"a", "b", "c", "d", "e"}, names{"args.json",
-                                                                             "config.toml",
-                                                                             "metrics.jsonl",
-                                                                             "summary.csv",
-                                                                             "summary.json",
-                                                                             "plan.json",
-                                                                             "trace.json",
-                                                                             "profile.json",
-                                                                             "program.json",
-                                                                             "stages.json",
-                                                                             "layers.json",
-                                                                             "memory.json",
-                                                                             "all-reduce.json",
-                                                                             "all-reduce-2.json",
-                                                                             "collectives-1.jsonl",
-                                                                             "test_batch.bin",
-                                                                             "data_batch_2.bin",
-                                                                             "batches.meta.txt",
-                                                                             "data_batch_1.bin.tmp",
-                                                                             "checkpoints/step-1/model.pt",
-                                                                             "checkpoints/step-2.tmp/x",
-                                                                             "checkpoints/step-1.old/y",
-                                                                             "checkpoints/best.pt",
-                                                                             "model-0/args.json",
-                                                                             "model-1/notes.txt",
-                                                                             "model-0/checkpoints/step-1/z",
-                                                                             "events.out.tfevents.1.host",
-                                                                             "metrics.jsonl.tmp",
-                                                                             "summary.csv.tmp",
-                                                                             "w.safetensors",
-                                                                             "out.json",
-                                                                             "notes.txt",
-                                                                             "index.html",
-                                                                             "fig1.csv"};
+  const std::vector<std::string> directories{"a", "b", "c", "d", "e"};
+  std::vector<std::string> names = kOfRuns;
+  for (const char* name : {"profile.json",
+                           "program.json",
+                           "stages.json",
+                           "layers.json",
+                           "all-reduce.json",
+                           "all-reduce-2.json",
+                           "collectives-1.jsonl",
+                           "test_batch.bin",
+                           "data_batch_2.bin",
+                           "batches.meta.txt",
+                           "data_batch_1.bin.tmp",
+                           "checkpoints/step-1/model.pt",
+                           "checkpoints/step-2.tmp/x",
+                           "checkpoints/step-1.old/y",
+                           "checkpoints/best.pt",
+                           "model-0/args.json",
+                           "model-1/notes.txt",
+                           "model-0/checkpoints/step-1/z",
+                           "events.out.tfevents.1.host",
+                           "metrics.jsonl.tmp",
+                           "summary.csv.tmp",
+                           "w.safetensors",
+                           "out.json",
+                           "notes.txt",
+                           "index.html",
+                           "fig1.csv"})
+    names.emplace_back(name);
   const std::vector<std::string> texts{
       "mine", "{}", "{\"a\": 1}\n", "of,epoch\n1,2\n", "\n", "# config\nlr = 1\n", std::string("\0\1\2", 3)};
   // Some directories hold a run, too.
