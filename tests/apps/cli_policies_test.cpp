@@ -286,7 +286,7 @@ TEST_F(CliPolicies, NoFileOfADeviceOutlivesItsRun) {
   expect_words(e.out, {"it is of 2 devices, not 1", " after 40 batches: "});
   EXPECT_EQ(read("run/all-reduce.json").at("run").at("devices"), 1);
   EXPECT_FALSE(exists("run/all-reduce-1.json"));
-  write("run/all-reduce-2.json", "{}");  // of a run whose device 1 had no gradients
+  write("run/all-reduce-2.json", R"({"format": "tandem all-reduces"})");  // of a run whose device 1 had no gradients
   ASSERT_EQ(0, run(kTrain + "--steps 1 --force" + to).status);
   EXPECT_FALSE(exists("run/all-reduce.json"));
   EXPECT_FALSE(exists("run/all-reduce-2.json"));
