@@ -235,6 +235,8 @@ void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOption
 void simulate_pipelines(const PipelineSimulationOptions& o) {
   require_replaceable("--trace", o.trace, "trace");
   require_replaceable("--write-schedule", o.write_schedule, "schedule");
+  if (!o.trace.empty() && o.trace == o.write_schedule)
+    throw Error(fmt::format("--trace and --write-schedule are both '{}'", o.trace));
   if (o.json && (o.timeline || o.follow >= 0))
     throw Error("--json has no drawings, but every operation: leave out --timeline and --follow, or --json");
   if (o.follow >= o.batches)
