@@ -263,9 +263,9 @@ class Planner {
 
   void step(MemoryStep::Kind kind, int v) { execute({kind, v, kNever, kNever}); }
   void compute(MemoryStep::Kind kind, Place place) { execute({kind, kNever, place.graph, place.node}); }
-  void execute(const MemoryStep& s) {
+  void execute(const MemoryStep& step) {
+    const MemoryStep& s = plan_.steps.emplace_back(step);
     machine_->execute(s);
-    plan_.steps.push_back(s);
     highest_ = std::max(highest_,
                         machine_->live_bytes() + (s.node >= 0 ? node({s.graph, s.node}).workspace_bytes : 0));
   }

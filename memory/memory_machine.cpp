@@ -50,8 +50,8 @@ MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int
 
 void MemoryMachine::refuse(const std::string& why) const {
   const std::string what =
-      current_.value >= 0 ? std::to_string(of(current_.value).id) : "'" + node(current_).name + "'";
-  throw Error(fmt::format("instruction {} of the memory plan, {} {}: {}", executed_, name_of(current_.kind),
+      current_->value >= 0 ? std::to_string(of(current_->value).id) : "'" + node(*current_).name + "'";
+  throw Error(fmt::format("instruction {} of the memory plan, {} {}: {}", executed_, name_of(current_->kind),
                           what, why));
 }
 void MemoryMachine::refuse_value(const char* verb, int v, const char* why) const {
@@ -64,7 +64,7 @@ void MemoryMachine::add_bytes(std::int64_t bytes) {
 }
 
 void MemoryMachine::execute(const MemoryStep& step) {
-  current_ = step;
+  current_ = &step;
   switch (step.kind) {
     case MemoryStep::Kind::alloc: alloc(step.value); break;
     case MemoryStep::Kind::free: release(step.value); break;

@@ -62,7 +62,7 @@ class MemoryMachine {
   std::vector<int> first_, next_;  // per graph: nodes
   std::vector<int> runs_;          // per graph: nodes that have run
   int executed_ = 0;
-  MemoryStep current_{};
+  const MemoryStep* current_ = nullptr;  // while it is executed
   std::int64_t live_ = 0;
   double clock_ = 0, to_host_ = 0, from_host_ = 0;  // when lanes are free
   MemoryCost cost_;
