@@ -50,7 +50,7 @@ void require_replaceable(const std::string& flag, const std::string& file, const
       std::filesystem::is_regular_file(file, none) && std::filesystem::file_size(file, none) > 0;
   if (!file.empty() && holds_something && look_at(file, kind) == Found::foreign)
     throw Error(fmt::format(
-        "{}{}'{}' exists, and Tandem did not write it as {}: it stays; choose another name, or remove it",
+        "{}{}'{}' exists, and Tandem did not write it as {}: it stays; choose another name, or move it away",
         flag, flag.empty() ? "" : " ", file, kind == "weights" ? "weights" : "a " + kind));
   require_writable(flag, file);
 }

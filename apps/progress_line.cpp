@@ -12,9 +12,10 @@
 
 namespace tandem::apps {
 namespace {
-constexpr std::int64_t kWidth = 30;  // of the bar, if there is room
-constexpr double kRedraw = 0.1;      // seconds
-constexpr double kSilence = 10;      // seconds without a line
+constexpr std::int64_t kWidth = 30;   // of the bar, if there is room
+constexpr double kRedraw = 0.1;       // seconds
+constexpr double kSilence = 10;       // seconds without a line
+constexpr double kTestingPart = 0.5;  // of the time that training takes for an image, and a bit more
 
 // 75 s: "1:15".
 std::string clock(double seconds) {
@@ -56,6 +57,7 @@ ProgressLine::ProgressLine(std::int64_t total, std::int64_t before, int every, b
 
 void ProgressLine::update(const BatchResult& batch) {
   images_ += batch.samples;
+  all_images_ += batch.samples;
   seconds_ += batch.seconds;
   since_ += batch.seconds;
   const std::int64_t done = batch.batch + 1;
@@ -79,8 +81,11 @@ void ProgressLine::update(const BatchResult& batch) {
   }
 }
 
-void ProgressLine::testing() const {
+void ProgressLine::testing(std::int64_t images) const {
   if (terminal_ && !last_.empty()) draw_line(drawn(done_, last_ + "  testing"));
+  const bool is_long =
+      kTestingPart * seconds_ * static_cast<double>(images) > kSilence * static_cast<double>(all_images_);
+  if (!terminal_ && is_long) log_info(fmt::format("evaluates {} images", images));
 }
 
 }  // namespace tandem::apps

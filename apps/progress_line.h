@@ -14,8 +14,8 @@ class ProgressLine {
   ProgressLine(std::int64_t total, std::int64_t before, int every, bool terminal);
 
   void update(const BatchResult& batch);
-  /// Shows on a terminal that an evaluation is running, which can take long.
-  void testing() const;
+  /// Shows on a terminal that an evaluation is running, and tells it elsewhere if it will take long.
+  void testing(std::int64_t images) const;
 
  private:
   std::int64_t total_, before_;
@@ -24,8 +24,9 @@ class ProgressLine {
   double seconds_ = 0;       // of training
   double since_ = 0;         // part of seconds_ after the last update of the line
   std::int64_t images_ = 0;  // after the last update of the line
-  std::string last_{};       // text of the last update, without rates
-  double done_ = 0;          // fraction of the batches that a bar showed at the last update
+  std::int64_t all_images_ = 0;
+  std::string last_{};  // text of the last update, without rates
+  double done_ = 0;     // fraction of the batches that a bar showed at the last update
 };
 
 }  // namespace tandem::apps

@@ -165,7 +165,7 @@ void ReportDirectory::write(const Report& report) {
     if (own_.contains(name) || !fs::exists(fs::symlink_status(fs::path(directory_) / name, error))) continue;
     if (!earlier_.contains(name) || fs::is_symlink(fs::path(directory_) / name, error))
       throw Error(fmt::format(
-          "--output '{}' holds {}, which no report wrote: it stays; choose another directory, or remove it",
+          "--output '{}' holds {}, which no report wrote: it stays; choose another directory, or move it away",
           directory_, name));
     if (!force_)
       throw Error(

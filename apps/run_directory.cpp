@@ -1,12 +1,7 @@
 #include "run_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
 #include <regex>
 
@@ -75,14 +70,9 @@ void scalars(EventFile& events, const std::string& tag, std::int64_t step,
     events.scalar(values.size() == 1 ? tag : fmt::format("{}/model_{}", tag, m), step, values[m]);
 }
 
-// Locks the directory for this run until the last copy of the result is gone, or the process ends.
-std::shared_ptr<const int> locked(const std::string& directory) {
-  const int folder = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  std::shared_ptr<const int> lock(new int(folder), [](const int* fd) {
-    if (*fd >= 0) close(*fd);
-    delete fd;
-  });
-  if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+std::shared_ptr<const void> locked(const std::string& directory) {
+  auto lock = lock_directory(directory);
+  if (!lock)
     throw Error(
         fmt::format("--output '{}': another run is writing there; choose another directory", directory));
   return lock;
@@ -104,10 +94,7 @@ std::shared_ptr<const void> created(const std::string& directory) {
 }
 
 // Whether a kill can have left a file of this name.
-bool is_unfinished(const std::string& name) {
-  return name.ends_with(kUnfinishedFile) &&
-         !kind_of(name.substr(0, name.size() - std::string(kUnfinishedFile).size())).empty();
-}
+bool is_unfinished(const std::string& name) { return !kind_of(finished_name(name)).empty(); }
 
 // Returns the files in a directory that an earlier run wrote, and perhaps only those of one kind. A directory
 // that does not exist has none.
@@ -211,6 +198,18 @@ RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.out
   if (keeps() && fs::is_directory(directory_, none)) lock_ = locked(directory_);
 }
 
+void RunDirectory::require_no_foreign_file(const TrainOptions& options) const {
+  std::vector<std::string> runs{directory_};
+  if (!in_place_)
+    std::ranges::copy(model_runs(directory_), std::back_inserter(runs));  // they are removed too
+  for (const std::string& run : runs)
+    if (const std::string foreign = foreign_file(run, options.tensorboard > 0, in_place_); !foreign.empty())
+      throw Error(fmt::format(
+          "--output '{}' holds {}, which no run of this version wrote but a run would replace: it stays; choose "
+          "another directory, or move it away",
+          run, foreign));
+}
+
 void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   if (!keeps()) return;
   const bool fresh = !lock_;
@@ -222,12 +221,7 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   if (fresh) lock_ = locked(directory_);
   in_place_ = in_place;
   std::error_code none;
-  if (const std::string foreign = foreign_file(directory_, options.tensorboard > 0, in_place);
-      !foreign.empty())
-    throw Error(fmt::format(
-        "--output '{}' holds {}, which no run of this version wrote, in the place of a run's: it stays; choose another "
-        "directory, or remove it",
-        directory_, foreign));
+  require_no_foreign_file(options);
   if (const fs::path trace = options.trace; !trace.empty() && trace.has_parent_path()) {
     const std::string kind = kind_of(trace.filename().string());
     if (fs::equivalent(trace.parent_path(), directory_, none) && !kind.empty() && kind != "trace")
@@ -254,6 +248,7 @@ void RunDirectory::remove_earlier_run() {
 
 void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   if (!keeps()) return;
+  require_no_foreign_file(options);  // one may have come since the claim
   if (batches == 0 || !in_place_) {
     remove_earlier_run();
   } else {

@@ -60,6 +60,8 @@ class RunDirectory {
   bool keeps() const { return !directory_.empty(); }
 
  private:
+  /// Throws Error naming a file that is not a run's and would be replaced or removed.
+  void require_no_foreign_file(const TrainOptions& options) const;
   void remove_earlier_run();
   void go_on_after(std::int64_t batches);
   template <class F> void record(const F& write);
@@ -67,7 +69,7 @@ class RunDirectory {
   void epoch(const EpochResult& epoch);
   std::string directory_;
   bool in_place_ = false, lost_ = false;
-  std::shared_ptr<const int> lock_;      // keeps other runs from writing here
+  std::shared_ptr<const void> lock_;     // keeps other runs from writing here
   std::shared_ptr<const void> created_;  // removes the directory if nothing was written
   std::ofstream metrics_;
   SummaryCsv csv_;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <string_view>
 #include <system_error>
@@ -18,6 +19,9 @@
 namespace tandem::apps {
 using namespace engine;
 namespace {
+
+// timeout and mpirun send a signal to a process and to its group, so that it comes twice.
+constexpr std::chrono::milliseconds kSameSignal{500};
 
 sigset_t watched() {
   sigset_t set;
@@ -66,6 +70,7 @@ SignalWatch::~SignalWatch() {
 
 void SignalWatch::work() {
   const sigset_t set = watched();
+  std::chrono::steady_clock::time_point first;
   for (;;) {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
@@ -73,7 +78,13 @@ void SignalWatch::work() {
       if (closing_) return;
       continue;
     }
-    if (signal_.exchange(signal) != 0) std::_Exit(status_after(signal));
+    if (signal_ != 0) {
+      if (std::chrono::steady_clock::now() - first < kSameSignal) continue;
+      if (!one_of_several()) log_error("a second signal: the process ends at once");
+      std::_Exit(status_after(signal));
+    }
+    signal_ = signal;
+    first = std::chrono::steady_clock::now();
     const std::lock_guard lock(mutex_);
     if (!used_ && !one_of_several()) log_error(interruption(signal));
     if (!call_) std::_Exit(status_after(signal));

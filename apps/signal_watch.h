@@ -16,8 +16,9 @@ const char* interruption(int signal);
 int signal_behind(const std::exception& error);
 
 /// Receives SIGINT, SIGTERM and SIGUSR1 on a thread of its own, which, unlike a signal handler, can do
-/// anything. The first signal goes to the function of a During, if there is one. Any other signal ends the
-/// process at once, even while the first is being handled, with the status by which shells report it.
+/// anything. The first signal goes to the function of a During, if there is one. Any other signal that comes
+/// half a second later or more ends the process at once, even while the first is being handled, with the
+/// status by which shells report it.
 class SignalWatch {
  public:
   /// Create it before any other thread, so that later threads leave the signals to this one.

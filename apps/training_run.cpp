@@ -171,6 +171,7 @@ void TrainingRun::perform() {
   classes_ = data.classes;
   begin_.train_data = data.train_digest;
   begin_.test_data = data.test_digest;
+  test_images_ = data.test ? data.test->size() : 0;
   if (!options_.profile.empty()) profile_ = Profile::read(options_.profile);
   begin_.schedule = checksum_of(engine::to_json(schedule_of(options_)));
   if (are_processes()) agree_on_arguments();
@@ -415,6 +416,7 @@ void TrainingRun::load(Trainer& trainer) const {
 void TrainingRun::evaluate(Trainer& trainer) {
   const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer, signal); });
   const auto running = announced(trainer.session());
+  if (is_main()) log_info(fmt::format("evaluates {} images", test_images_));
   const std::vector<double> accuracy = trainer.evaluate();
   if (!is_main()) return;
   const std::string& of = start_.checkpoint ? start_.checkpoint->path : start_.weights;
@@ -460,7 +462,7 @@ void TrainingRun::train(Trainer& trainer) {
   PredictionMeans prediction;
   trainer.add({.batch = [&](const BatchResult& b) { prediction.add(b.prediction); }});
   trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
-               .begin_evaluation = [&] { progress.testing(); },
+               .begin_evaluation = [&] { progress.testing(test_images_); },
                .end_epoch =
                    [&](const EpochResult& e) {
                      if (e.batches == trainer.length().total) return;  // report() prints it

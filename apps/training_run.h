@@ -87,6 +87,7 @@ class TrainingRun {
   std::vector<DevicePlan> memory_;                      ///< how the memory of each device is planned
   std::string plan_;                                    ///< what plan.json will hold
   std::optional<Profile> profile_;                      ///< of --profile
+  std::int64_t test_images_ = 0;
   mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< batch of the last checkpoint that failed to save
   std::vector<std::unique_ptr<nn::Module>>
       networks_;  ///< one that stands for all models, or those of a sweep

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/draw.h>
 
@@ -30,6 +31,9 @@ class NewFile {
  public:
   explicit NewFile(const fs::path& path)
       : path_(path), unfinished_(path.string() + std::string(kUnfinished)) {
+    std::error_code ignored;
+    if (!fs::is_directory(fs::symlink_status(unfinished_, ignored)))
+      fs::remove(unfinished_, ignored);  // else what it links to would be written
     out_.open(unfinished_, std::ios::binary);
     check("cannot be created");
   }
@@ -149,6 +153,9 @@ void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t 
                     "multiple of {}, the number of files",
                     train_images, test_images, kTrainFiles));
   prepare_directory(dir, force);
+  const auto lock = engine::lock_directory(dir.string());
+  if (!lock)
+    throw Error(fmt::format("{}: another process is writing there; choose another directory", dir.string()));
   require_space(dir, train_images + test_images);
 
   std::deque<NewFile> files;
@@ -161,6 +168,7 @@ void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t 
     write_records(files.emplace_back(dir / fmt::format("data_batch_{}.bin", i + 1)), seed, i * share, share,
                   written);
   write_records(files.emplace_back(dir / kTestFile), seed, kFirstDrawnTestIndex, test_images, written);
+  prepare_directory(dir, force);  // other files may have come meanwhile
   for (NewFile& file : files) file.publish();
 }
 

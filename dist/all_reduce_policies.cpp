@@ -184,15 +184,21 @@ ThreadTable nccl_threads(int ranks) {
   return {{{512.0 * ranks, 64}, {1024.0 * ranks, 128}, {2048.0 * ranks, 256}}, 512};
 }
 
+constexpr double kNoTime = 100;  // times the rate alone: more than noise, and than any link
+
 std::vector<std::string> violated_assumptions(const AllReduceProblem& p, double tolerance) {
   double bytes = 0;
   for (const GradientLayer& l : p.layers) bytes += l.gradient_bytes;
   std::vector<std::string> lines;
   for (const ThreadRates& r : p.costs.choices) {
     if (r.overlapped > r.alone * (1 + tolerance))
-      lines.push_back(fmt::format(
-          "with {} an all-reduce is faster beside computation ({:.6g} bytes per ms) than alone ({:.6g})",
-          counted(r.threads, "thread"), r.overlapped, r.alone));
+      lines.push_back(
+          fmt::format("with {} an all-reduce is faster beside computation ({}) than alone "
+                      "({:.6g} bytes per ms)",
+                      counted(r.threads, "thread"),
+                      r.overlapped > kNoTime * r.alone ? "where its bytes seem to take no time"
+                                                       : fmt::format("{:.6g} bytes per ms", r.overlapped),
+                      r.alone));
     const double beside = p.costs.overlapped_ms(bytes, r), alone = p.costs.alone_ms(bytes, r);
     if (beside > (r.compute_rate * beside + alone) * (1 + tolerance))
       lines.push_back(

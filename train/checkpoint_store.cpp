@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <span>
 #include <utility>
 
@@ -30,8 +31,9 @@ bool is_leftover(const std::string& name) {
 
 // Whether train_checkpoint.h saves a file of this name.
 bool names_file_of_checkpoint(const std::string& name) {
+  static const std::regex weights(R"(model(-\d+)?\.safetensors)");
   return name == kManifest || name == kRunFile || name == "optimizer.safetensors" ||
-         (name.starts_with("model") && name.ends_with(".safetensors"));
+         std::regex_match(name, weights);
 }
 
 // What a manifest begins with. In an unfinished checkpoint it is the whole file.
@@ -75,28 +77,31 @@ bool is_own_checkpoint(const std::string& path) {
 }
 
 std::string foreign_entry(const std::string& path) {
+  const std::string file = (fs::path(path) / kManifest).string();
+  std::ifstream in(file);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  const bool is_unfinished = text == kBegin;
   std::vector<std::string> own;
   try {
-    const std::string file = (fs::path(path) / kManifest).string();
-    std::ifstream in(file);
-    for (const auto& f : manifest_from_json(file, {std::istreambuf_iterator<char>(in), {}}).files)
-      own.push_back(f.name);
-  } catch (const Error&) {  // it is damaged
+    for (const auto& f : manifest_from_json(file, text).files) own.push_back(f.name);
+  } catch (const Error&) {  // it is unfinished or damaged
   }
   std::error_code none;
   for (const std::string& name : names_in(path)) {
     const fs::file_status status = fs::symlink_status(fs::path(path) / name, none);
-    std::string whole = name;
-    if (whole.ends_with(kUnfinishedFile)) whole.resize(whole.size() - std::string(kUnfinishedFile).size());
-    if (!fs::is_regular_file(status) ||
-        (!names_file_of_checkpoint(whole) && std::ranges::find(own, whole) == own.end()))
-      return name;
+    const std::string finished = finished_name(name), whole = finished.empty() ? name : finished;
+    const bool is_own =
+        is_unfinished || whole == kManifest ||
+        (own.empty() ? names_file_of_checkpoint(whole) : std::ranges::find(own, whole) != own.end());
+    if (!fs::is_regular_file(status) || !is_own) return name;
   }
   return "";
 }
 
 // The manifest last: by it one knows a directory of which a part is removed.
 void remove_checkpoint(Files& files, const std::string& path) {
+  if (const std::string entry = foreign_entry(path); !entry.empty())
+    throw Error(fmt::format("'{}' holds {}, which is no checkpoint's: it stays; move it away", path, entry));
   std::error_code none;
   const bool is_directory = fs::is_directory(fs::symlink_status(path, none));
   if (is_directory)
@@ -116,7 +121,7 @@ CheckpointStore::CheckpointStore(std::string directory, Retention retention, Fil
   make_directories(files_, directory_);
   for (const std::string& name : names_in(directory_))
     if (const auto left = (fs::path(directory_) / name).string();
-        is_leftover(name) && is_own_checkpoint(left))
+        is_leftover(name) && is_own_checkpoint(left) && foreign_entry(left).empty())
       remove_checkpoint(files_, left);
 }
 
@@ -137,8 +142,11 @@ Checkpoint CheckpointStore::save(std::int64_t step, const std::vector<Checkpoint
           "in another directory",
           whole, path(later), step));
   for (const std::string& path : {whole, unfinished, whole + kGivenUp})
-    if (fs::exists(fs::symlink_status(path)) && !is_own_checkpoint(path))
-      throw Error(fmt::format("'{}' is no checkpoint: it stays, and none can be saved in its place", path));
+    if (fs::exists(fs::symlink_status(path)) && (!is_own_checkpoint(path) || !foreign_entry(path).empty()))
+      throw Error(
+          fmt::format("'{}' is no checkpoint, or holds files of others: it stays, and none can be saved in "
+                      "its place",
+                      path));
   Checkpoint saved;
   try {
     remove_checkpoint(files_, unfinished);
@@ -246,7 +254,8 @@ void CheckpointStore::prune() {
   for (const std::int64_t step : checkpoint_steps(directory_)) {
     if (step >= newest.back()) break;
     const bool for_good = retention_.every > 0 && step % retention_.every == 0;
-    const bool is_plain = foreign_entry(path(step)).empty();  // else somebody keeps something there
+    const bool is_plain = foreign_entry(path(step)).empty() &&  // else somebody keeps something there
+                          foreign_entry(path(step) + kGivenUp).empty();
     if (!for_good && step != best && is_plain && whole_checkpoint(path(step), CheckpointCheck::sizes))
       remove(step);
   }

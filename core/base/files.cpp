@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <regex>
 #include <system_error>
 #include <utility>
 
@@ -99,10 +101,22 @@ void write_durably(Files& files, const std::string& path, const std::function<vo
   file.finish();
 }
 
+// Processes that replace the same file do not write to one file.
+std::string unfinished_name(const std::string& path) {
+  return fmt::format("{}.{}{}", path, getpid(), kUnfinishedFile);
+}
+
+std::string finished_name(const std::string& unfinished) {
+  static const std::regex name(std::string(R"((.+)\.\d+\)") + kUnfinishedFile);
+  std::smatch parts;
+  return std::regex_match(unfinished, parts, name) ? parts[1].str() : "";
+}
+
 void replace_durably(Files& files, const std::string& path, const std::function<void(const Sink&)>& write) {
-  const std::string fresh = path + kUnfinishedFile;  // a name that others do not choose
+  const std::string fresh = unfinished_name(path);
   std::error_code none;
-  if (fs::is_symlink(fresh, none)) remove_file(files, fresh);  // else what it links to would be written
+  if (fs::exists(fs::symlink_status(fresh, none)))
+    remove_file(files, fresh);  // else what it links to would be written
   try {
     write_durably(files, fresh, write);
     rename_durably(files, fresh, path);
@@ -119,6 +133,16 @@ void rename_durably(Files& files, const std::string& from, const std::string& to
 
 void sync_directory(Files& files, const std::string& path) {
   Opened(files, path, O_RDONLY | O_DIRECTORY).finish();
+}
+
+std::shared_ptr<const void> lock_directory(const std::string& path) {
+  const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const auto lock = std::shared_ptr<const int>(new int(directory), [](const int* fd) {
+    if (*fd >= 0) ::close(*fd);
+    delete fd;
+  });
+  const bool is_taken = directory >= 0 && flock(directory, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  return is_taken ? nullptr : lock;
 }
 
 void make_directory(Files& files, const std::string& path) {

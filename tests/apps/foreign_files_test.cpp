@@ -96,6 +96,37 @@ TEST_F(ForeignFiles, WhatAUserKeepsInACheckpointStays) {
   expect_untouched();
 }
 
+TEST_F(ForeignFiles, WhatAUserKeepsBesideACheckpointStays) {
+  const std::string job = kTrain + "--arch mlp --checkpoint-every 1 --resume auto --output " + file("run");
+  ASSERT_EQ(0, run(job + " --steps 2").status);
+  fs::copy(file("run/checkpoints/step-2"), file("run/checkpoints/step-2.old"));  // stands in the way of step-2
+  put("run/checkpoints/step-2.old/README", "a copy");
+  put("run/checkpoints/step-1/model-mean.safetensors", "mine");
+  const Ended e = run(job + " --steps 5");
+  EXPECT_EQ(0, e.status) << e.err;
+  expect_untouched();
+
+  put("run/checkpoints/step-5/notes.txt", "mine");
+  fs::resize_file(file("run/checkpoints/step-5/model.safetensors"), 100);
+  const Ended past = run(job + " --steps 6");  // begins again after step 4
+  EXPECT_EQ(0, past.status) << past.err;
+  expect_words(past.err, {"checkpoints/step-5", "files of others", "stays"});
+  expect_untouched();
+
+  put("run/checkpoints/step-9.tmp/model-mine.safetensors", "mine");
+  expect_refused(job + " --steps 7", {"checkpoints/step-9.tmp", "stays"});
+  expect_untouched();
+}
+
+TEST_F(ForeignFiles, WhatAUserKeepsInAnEarlierSweepStays) {
+  const std::string job = kTrain + "--arch mlp --steps 1 --output " + file("run");
+  ASSERT_EQ(0, run(job + " --models 3 --sweep 'lr~log(1e-3,1e-1)'").status);
+  put("run/model-2/checkpoints/step-1/notes.txt", "mine");
+  expect_refused(job + " --force", {"model-2", "checkpoints/step-1/notes.txt", "stays"});
+  EXPECT_TRUE(fs::exists(file("run/model-0/args.json")));
+  expect_untouched();
+}
+
 TEST_F(ForeignFiles, LinksAndUnfinishedNamesOfOthersStay) {
   make_inputs();
   const std::string program = file("predicted/program.json");

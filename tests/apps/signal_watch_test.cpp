@@ -61,12 +61,36 @@ TEST_F(SignalWatches, ASecondSignalEndsTheProcessWhileTheFirstIsHandled) {
           });
           kill(getpid(), SIGINT);
           wait_for(began);
+          std::this_thread::sleep_for(600ms);
           kill(getpid(), second);
           std::this_thread::sleep_for(60s);
         },
-        ::testing::ExitedWithCode(status), "^$");
+        ::testing::ExitedWithCode(status), "ends at once");
     EXPECT_LT(Clock::now() - start, 10s);
   }
+}
+
+// As from `timeout`, which signals the process and then its group.
+TEST_F(SignalWatches, ASignalThatComesTwiceAtOnceIsOne) {
+  EXPECT_EXIT(
+      {
+        SignalWatch watch;
+        std::atomic<int> told = 0;
+        {
+          std::atomic<bool> began = false;
+          const SignalWatch::During during(watch, [&](int) {
+            began = true;
+            std::this_thread::sleep_for(50ms);
+            ++told;
+          });
+          for (const int signal : {SIGTERM, SIGINT, SIGTERM}) {
+            kill(getpid(), signal);
+            wait_for(began);
+          }
+        }
+        std::_Exit(told == 1 && watch.signal() == SIGTERM ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^$");
 }
 
 TEST_F(SignalWatches, AnUnwatchedSignalEndsTheProcess) {

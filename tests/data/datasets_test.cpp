@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -480,9 +482,15 @@ TEST_F(CifarWriterRefuses, AFileInPlaceOfTheDirectory) {
 
 TEST_F(CifarWriterRefuses, AFullDiskAndKeepsTheOldSet) {
   write_cifar10(dir_, 5, 5, 1);
-  fs::create_symlink("/dev/full", dir_ / "data_batch_3.bin.tandem-tmp");
+  rlimit before{};
+  ASSERT_EQ(0, getrlimit(RLIMIT_FSIZE, &before));
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{5000, before.rlim_max};  // two records are longer
+  ASSERT_EQ(0, setrlimit(RLIMIT_FSIZE, &small));
   expect_error([&] { write_cifar10(dir_, 10, 5, 2, true); },
-               {"data_batch_3.bin", "cannot be written", "space"});
+               {"data_batch_1.bin", "cannot be written", "space"});
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
   EXPECT_EQ(names(), kSetNames);
   EXPECT_TRUE(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).bytes ==
               draw_cifar(5, 1).bytes);
