@@ -222,9 +222,12 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   in_place_ = in_place;
   std::error_code none;
   require_no_foreign_file(options);
-  if (const fs::path trace = options.trace; !trace.empty() && trace.has_parent_path()) {
-    const std::string kind = kind_of(trace.filename().string());
-    if (fs::equivalent(trace.parent_path(), directory_, none) && !kind.empty() && kind != "trace")
+  // Also below the directories of a sweep's models.
+  const fs::path inside =
+      fs::weakly_canonical(options.trace, none).lexically_relative(fs::weakly_canonical(directory_, none));
+  if (!options.trace.empty() && !inside.empty() && *inside.begin() != "..") {
+    const std::string kind = kind_of(inside.filename().string());
+    if (*inside.begin() == kCheckpoints || (!kind.empty() && kind != "trace"))
       throw Error(fmt::format("--trace '{}' is the name of another file of the run", options.trace));
   }
   const std::string run = sign_of_run(directory_);

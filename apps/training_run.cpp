@@ -43,7 +43,8 @@ namespace tandem::apps {
 using namespace engine;
 namespace {
 
-constexpr std::chrono::seconds kAgreement{5};  // ranks need some milliseconds
+constexpr std::chrono::seconds kAgreement{5};    // ranks need some milliseconds
+constexpr std::chrono::milliseconds kSoon{300};  // mpirun kills ranks a second after SIGTERM
 
 // Per model.
 std::string accuracy_line(std::vector<double> accuracy) {
@@ -553,32 +554,41 @@ std::shared_ptr<const void> TrainingRun::ending_by(Trainer& trainer) const {
   return {watch.get(), [watch](const void*) { watch->set_ending(); }};
 }
 
-// The first signal. A run that keeps checkpoints ends with one, after the batches that have begun.
+// The first signal. A run that keeps checkpoints ends with one, after the batches that have begun. mpirun
+// sends SIGTERM also if another rank has died: then the ranks do not agree, and this one says what it was
+// doing.
 void TrainingRun::end_run(Trainer& trainer, int signal) const {
-  trainer.with_session([&](Session& session) { say_what_ends(session, signal); });
+  std::string doing;
+  if (mpi_ && signal == SIGTERM)
+    trainer.with_session([&](Session& session) { doing = what_it_does(session); });
+  const auto say_what_it_did = [&] {
+    if (doing.empty()) return;
+    log_error(fmt::format("rank {} got SIGTERM; it was {}", mpi_->rank(), doing));
+    if (const auto watch = mpi_->watch()) watch->write();
+  };
+  const auto stop = [&] {
+    trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
+  };
   const auto watch = mpi_ ? mpi_->watch() : nullptr;
-  if (options_.output.empty() || options_.evaluate || (are_processes() && !watch))
-    return trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
+  if (options_.output.empty() || options_.evaluate || (are_processes() && !watch)) {
+    say_what_it_did();
+    return stop();
+  }
   end_line();
   log_info(
       "the run ends after the batches that have begun, with a checkpoint; another signal ends it at once");
   if (!watch) return trainer.end_soon(interruption(signal));
   watch->request_end(interruption(signal));
-  if (!watch->agreed_within(kAgreement))  // a rank is gone, or stopped
-    trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
+  if (watch->agreed_within(kSoon)) return;
+  say_what_it_did();  // a rank is gone, or stopped
+  if (!watch->agreed_within(kAgreement)) stop();
 }
 
-// A signal can mean that another rank died, so this rank logs what it was doing.
-void TrainingRun::say_what_ends(Session& session, int signal) const {
-  if (mpi_ && signal == SIGTERM) {
-    const std::string doing = session.doing();
-    const auto watch = mpi_->watch();
-    log_error(fmt::format("rank {} got SIGTERM; it was {}", mpi_->rank(),
-                          !doing.empty() ? "in: " + doing
-                          : watch        ? "between two steps, and " + watch->doing()
-                                         : "between two steps"));
-    if (watch) watch->write();
-  }
+std::string TrainingRun::what_it_does(Session& session) const {
+  const std::string doing = session.doing();
+  if (!doing.empty()) return "in: " + doing;
+  const auto watch = mpi_->watch();
+  return watch ? "between two steps, and " + watch->doing() : "between two steps";
 }
 
 // For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.

@@ -57,7 +57,7 @@ class TrainingRun {
   void train(Trainer& trainer);
   std::shared_ptr<const void> ending_by(Trainer& trainer) const;
   void end_run(Trainer& trainer, int signal) const;
-  void say_what_ends(Session& session, int signal) const;
+  std::string what_it_does(Session& session) const;
   bool is_sweep() const { return !options_.swept.empty(); }
   Graph forward(const CifarData& data, std::int64_t samples) const;
   std::unique_ptr<Trainer> trainer(const CifarData& data, TrainerOptions with) const;

@@ -311,9 +311,8 @@ TEST_F(CliMpi, WaitsForARankThatComesLate) {
 
 // Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with its own status.
 TEST_F(CliMpi, AnInterruptedMpirunReportsOnceWhereTheRanksWere) {
-  const std::string metrics = file("run/metrics.jsonl");
-  const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 --output " + file("run") + " & until [ -s " +
-                      metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
+  const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 >" + file("out") + " & until grep -q step " +
+                      file("out") + "; do sleep 0.1; done; kill -INT $!; wait $!");
   EXPECT_NE(0, e.status);
   EXPECT_EQ(1, count(e.err, "train_cifar: terminated\n")) << e.err;
   for (const std::string rank : {"0", "1"})
@@ -321,6 +320,18 @@ TEST_F(CliMpi, AnInterruptedMpirunReportsOnceWhereTheRanksWere) {
         std::regex_search(e.err, std::regex("train_cifar: rank " + rank + " got SIGTERM; it was (in: rank " +
                                             rank + ": batch .*|between two steps, and .*)\n")))
         << e.err;
+}
+
+TEST_F(CliMpi, AnInterruptedMpirunWithAnOutputEndsWithACheckpointAndNoReport) {
+  const std::string metrics = file("run/metrics.jsonl");
+  const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 --output " + file("run") + " & until [ -s " +
+                      metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
+  EXPECT_NE(0, e.status);
+  EXPECT_EQ(1, count(e.err, "train_cifar: terminated\n")) << e.err;
+  EXPECT_EQ(std::string::npos, e.err.find("got SIGTERM")) << e.err;
+  EXPECT_FALSE(std::filesystem::exists(file("run/collectives-0.jsonl")));
+  EXPECT_TRUE(
+      std::filesystem::exists(file("run/checkpoints/step-" + std::to_string(this->metrics().size()))));
 }
 
 // The killed rank prints nothing; mpirun names it, and the other rank reports the step at which it stopped.

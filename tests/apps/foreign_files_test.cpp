@@ -99,7 +99,8 @@ TEST_F(ForeignFiles, WhatAUserKeepsInACheckpointStays) {
 TEST_F(ForeignFiles, WhatAUserKeepsBesideACheckpointStays) {
   const std::string job = kTrain + "--arch mlp --checkpoint-every 1 --resume auto --output " + file("run");
   ASSERT_EQ(0, run(job + " --steps 2").status);
-  fs::copy(file("run/checkpoints/step-2"), file("run/checkpoints/step-2.old"));  // stands in the way of step-2
+  fs::copy(file("run/checkpoints/step-2"),
+           file("run/checkpoints/step-2.old"));  // stands in the way of step-2
   put("run/checkpoints/step-2.old/README", "a copy");
   put("run/checkpoints/step-1/model-mean.safetensors", "mine");
   const Ended e = run(job + " --steps 5");
@@ -144,9 +145,9 @@ TEST_F(ForeignFiles, LinksAndUnfinishedNamesOfOthersStay) {
   expect_refused(kTandem + "convert-weights mlp " + file("in/checkpoints/step-1/model.safetensors") + " " +
                      file("weights.safetensors"),
                  {"weights.safetensors", "stays"});
-  expect_refused(
-      kTrain + "--arch mlp --steps 1 --output " + file("new") + " --trace " + file("new/metrics.jsonl"),
-      {"--trace", "another file of the run"});
+  for (const std::string taken : {"new/metrics.jsonl", "new/checkpoints", "new/model-0/args.json"})
+    expect_refused(kTrain + "--arch mlp --steps 1 --output " + file("new") + " --trace " + file(taken),
+                   {"--trace", "another file of the run"});
   expect_untouched();
 }
 
