@@ -51,7 +51,8 @@ void require_replaceable(const std::string& flag, const std::string& file, const
   if (!file.empty() && holds_something && look_at(file, kind) == Found::foreign)
     throw Error(fmt::format(
         "{}{}'{}' exists, and Tandem did not write it as {}: it stays; choose another name, or move it away",
-        flag, flag.empty() ? "" : " ", file, kind == "weights" ? "weights" : "a " + kind));
+        flag, flag.empty() ? "" : " ", file,
+        kind == "weights" ? kind : fmt::format("a file of the kind \"{}\"", kind)));
   require_writable(flag, file);
 }
 

@@ -338,11 +338,13 @@ void RunDirectory::epoch(const EpochResult& e) {
 
 void RunDirectory::summary(const Summary& s) {
   if (!keeps()) return;
-  json j{{"images_per_second", s.images_per_second},
-         {"step_ms", s.step_ms},
-         {"peak_bytes", s.peak_bytes},
+  json j{{"peak_bytes", s.peak_bytes},
          {"planned_peak_bytes", s.planned_peak_bytes},
          {"live_peak_bytes", s.live_peak_bytes}};
+  if (s.step_ms > 0) {  // else the run only evaluated what an earlier one had trained
+    j["images_per_second"] = s.images_per_second;
+    j["step_ms"] = s.step_ms;
+  }
   if (s.skipped > 0) j["skipped"] = s.skipped;
   if (s.simulated) j["simulated"] = true;
   if (!s.train_loss.empty()) j["train_loss"] = per_model(s.train_loss);

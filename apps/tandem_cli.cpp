@@ -207,6 +207,8 @@ void make_data(const Arguments& a) {
     std::raise(interrupting);
   }
   if (shown && images >= 10'000) apps::end_line();
+  fmt::print("{} training and {} test images are in {}; train with: train_cifar --data {}\n", a.train, a.test,
+             a.directory, a.directory);
 }
 
 }  // namespace

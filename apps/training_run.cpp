@@ -43,6 +43,7 @@ namespace tandem::apps {
 using namespace engine;
 namespace {
 
+constexpr std::int64_t kManyImages = 1000;       // whose evaluation can take seconds
 constexpr std::chrono::seconds kAgreement{5};    // ranks need some milliseconds
 constexpr std::chrono::milliseconds kSoon{300};  // mpirun kills ranks a second after SIGTERM
 
@@ -417,7 +418,7 @@ void TrainingRun::load(Trainer& trainer) const {
 void TrainingRun::evaluate(Trainer& trainer) {
   const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer, signal); });
   const auto running = announced(trainer.session());
-  if (is_main()) log_info(fmt::format("evaluates {} images", test_images_));
+  if (is_main() && test_images_ >= kManyImages) log_info(fmt::format("evaluates {} images", test_images_));
   const std::vector<double> accuracy = trainer.evaluate();
   if (!is_main()) return;
   const std::string& of = start_.checkpoint ? start_.checkpoint->path : start_.weights;
@@ -620,9 +621,12 @@ void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t 
                         .peak_bytes = peak,
                         .planned_peak_bytes = trainer.session().planned_peak(),
                         .live_peak_bytes = trainer.session().live_peak()};
-  fmt::print("{}  train loss {:.4f}  {:.2f} ms per step  {:.0f} images/s  peak {:.1f} MB\n",
-             accuracy_line(end.accuracy), fmt::join(summary.train_loss, ", "), summary.step_ms,
-             summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
+  const std::string speed = end.step_ms > 0
+                                ? fmt::format("  {:.2f} ms per step  {:.0f} images/s", end.step_ms,
+                                              end.samples_per_second)
+                                : "";  // an earlier run had trained all batches
+  fmt::print("{}  train loss {:.4f}{}  peak {:.1f} MB\n", accuracy_line(end.accuracy),
+             fmt::join(summary.train_loss, ", "), speed, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);
   model_runs_.finish(summary);
 }

@@ -72,7 +72,7 @@ void require_empty(const fs::path& dir) try {
     if (entry.path().extension() != kUnfinished)
       throw Error(
           fmt::format("{}: holds {} already; choose an empty directory, or force the replacement of "
-                      "CIFAR-10's files in this one",
+                      "CIFAR-10's files in this one (--force)",
                       dir.string(), entry.path().filename().string()));
 } catch (const fs::filesystem_error& e) {
   throw Error(
