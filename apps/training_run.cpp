@@ -1,12 +1,6 @@
 #include "training_run.h"
 
-#include <unistd.h>
-
-#include <chrono>
 #include <cmath>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <numeric>
@@ -16,14 +10,12 @@
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/base/checksum.h>
-#include <tandem/core/base/rng.h>
 #include <tandem/dist/launch.h>
 #include <tandem/engine.h>
 #include <tandem/pipeline/schedule_file.h>
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/network_layers.h>
 #include <tandem/plan/plan_file.h>
-#include <tandem/train/rank_talk.h>
 
 #include "all_reduce_report.h"
 #include "flags.h"
@@ -43,9 +35,7 @@ namespace tandem::apps {
 using namespace engine;
 namespace {
 
-constexpr std::int64_t kManyImages = 1000;       // whose evaluation can take seconds
-constexpr std::chrono::seconds kAgreement{5};    // ranks need some milliseconds
-constexpr std::chrono::milliseconds kSoon{300};  // mpirun kills ranks a second after SIGTERM
+constexpr std::int64_t kManyImages = 1000;  // whose evaluation can take seconds
 
 // Per model.
 std::string accuracy_line(std::vector<double> accuracy) {
@@ -87,22 +77,6 @@ bool has_bf16_instructions() {
 #endif
 }
 
-// What decides which kernels oneDNN chooses, and with them the last bits of a result.
-std::string instruction_sets() {
-  std::string sets;
-#if defined(__x86_64__) && defined(__GNUC__)
-  for (const auto& [name, has] : {std::pair("avx2", __builtin_cpu_supports("avx2")),
-                                  {"fma", __builtin_cpu_supports("fma")},
-                                  {"avx512f", __builtin_cpu_supports("avx512f")},
-                                  {"avx512bw", __builtin_cpu_supports("avx512bw")},
-                                  {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
-                                  {"avx512bf16", __builtin_cpu_supports("avx512bf16")}})
-    if (has) sets += fmt::format("{} ", name);
-#endif
-  const char* const limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-  return sets + (limit ? limit : "");
-}
-
 // What the run of a checkpoint measured of its all-reduces, if it did.
 std::optional<AllReduceReport> measured_before(const Checkpoint& checkpoint) {
   namespace fs = std::filesystem;
@@ -117,31 +91,6 @@ std::optional<AllReduceReport> measured_before(const Checkpoint& checkpoint) {
   }
 }
 
-// What --resume auto will find of a run that a signal ended.
-std::string what_is_left(const TrainOptions& o) {
-  std::vector<std::int64_t> saved;
-  if (!o.output.empty()) saved = checkpoint_steps(checkpoints_of(o.output));
-  if (!saved.empty())
-    return fmt::format("the same command with --resume auto{} continues from batch {}",
-                       o.force ? ", without --force," : "", saved.back());
-  if (o.checkpoint_every > 0)
-    return fmt::format("no checkpoint was saved yet: the first is due after {}",
-                       counted(o.checkpoint_every, "batch"));
-  return o.output.empty() ? "no checkpoint was saved: there is no --output to keep one"
-                          : "no checkpoint was saved";
-}
-
-// What helps if a rank is lost. Checkpoints may lie on another machine, so this does not look for them.
-std::string advice_at_deadline(const TrainOptions& o) {
-  if (o.output.empty() || o.evaluate) return "";
-  const std::string calls = (std::filesystem::path(o.output) / "collectives-RANK.jsonl").string(),
-                    resume = fmt::format(
-                        "; the same command with --resume auto{} continues from the last checkpoint",
-                        o.force ? ", without --force," : "");
-  return fmt::format("the last collectives of the ranks are in {}{}", calls,
-                     o.checkpoint_every > 0 ? resume : "");
-}
-
 }  // namespace
 
 TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi, Adjust adjust)
@@ -153,13 +102,6 @@ TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession*
 void TrainingRun::run() {
   perform();
   meet();
-}
-
-void TrainingRun::meet() const {
-  if (!meeting_) return;
-  std::vector<int> all(static_cast<std::size_t>(meeting_->size()));
-  std::iota(all.begin(), all.end(), 0);
-  meeting_->barrier(all, 0);
 }
 
 void TrainingRun::perform() {
@@ -215,11 +157,6 @@ void TrainingRun::perform() {
   const std::unique_ptr<Trainer> made = this->trainer(data, std::move(with));
   Trainer& trainer = *made;
   load(trainer);
-  if (options_.evaluate) return evaluate(trainer);
-  if (start_.ended && trainer.finished()) {  // keeps what the run measured
-    log_info(fmt::format("nothing is left to train: the run in '{}' is complete", options_.output));
-    return evaluate(trainer);
-  }
   if (cores.available > available_cores())
     log_warning(
         fmt::format("TANDEM_THREADS is {}, and this process may use {}: threads that share a core wait "
@@ -235,6 +172,11 @@ void TrainingRun::perform() {
     log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
                             cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",
                             counted(cores.available, "core")));
+  if (options_.evaluate) return evaluate(trainer);
+  if (start_.ended && trainer.finished()) {  // keeps what the run measured
+    log_info(fmt::format("nothing is left to train: the run in '{}' is complete", options_.output));
+    return evaluate(trainer);
+  }
   if (const std::int64_t warm = options_.warmup_epochs * trainer.length().per_epoch;
       warm > 0 && warm >= trainer.length().total)
     log_warning("--warmup-epochs lasts as long as the run or longer, so the rate never reaches --lr");
@@ -280,21 +222,6 @@ void TrainingRun::cut(const Graph& forward, Strategy& strategy) {
   if (cuts.empty() && profile_) cuts = measured_cuts(forward, strategy, *profile_);
   cuts = cuts_of(forward, strategy);
   begin_.cuts = cuts;
-}
-
-void TrainingRun::agree_on_arguments() const {
-  std::vector<Agreed> mine;
-  for (const Flag& flag : flags())  // the images count, not the path of --data
-    if (change_by(flag, options_) != Change::unrecorded && flag.name != "data")
-      mine.push_back({"--" + flag.name, fnv1a(value_of(flag, options_).dump())});
-  mine.push_back({"--output", fnv1a(options_.output)});
-  mine.push_back({"the processor's instructions, with which losses differ", fnv1a(instruction_sets())});
-  mine.push_back({"the pipeline schedule", fnv1a(begin_.schedule)});
-  if (profile_) mine.push_back({"the profile", fnv1a(profile_->to_json())});
-  mine.push_back({"the training data", fnv1a(begin_.train_data)});
-  mine.push_back({"the test data", fnv1a(begin_.test_data)});
-  mine.push_back({"the checkpoint that the run continues", fnv1a(start_.digest)});
-  mpi_->agree(mine);
 }
 
 // Checks that the checkpoint fits this run before anything is replaced.
@@ -358,49 +285,6 @@ AllReduceOptions TrainingRun::all_reduce_options(const Strategy& strategy, const
   return o;
 }
 
-std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
-  std::vector<std::unique_ptr<Comm>> comms;
-  const int ranks = options_.ranks * options_.devices;
-  if (ranks == 1) return comms;
-  CommOptions options = comm_options();
-  if (!options_.link.empty()) options.link = parse_link(options_.link);
-  options.collective = parse_collective(options_.collective);
-  if (!mpi_) return thread_comms(ranks, options);
-  comms.push_back(mpi_->comm(options));
-  return comms;
-}
-
-// With a watch, which ends the job if a rank does not come.
-CommOptions TrainingRun::comm_options() const {
-  CommOptions options;
-  options.watch = WatchOptions{.deadline = std::chrono::milliseconds(std::llround(options_.deadline * 1000)),
-                               .directory = options_.evaluate ? "" : options_.output,
-                               .tell = log_error,
-                               .end =
-                                   [processes = mpi_ != nullptr] {
-                                     std::fflush(nullptr);
-                                     if (processes) end_mpi_job(EXIT_FAILURE);
-                                     std::_Exit(EXIT_FAILURE);
-                                   },
-                               .advice = advice_at_deadline(options_),
-                               .lanes =
-                                   [running = running_](int rank) {
-                                     const std::lock_guard lock(running->mutex);
-                                     return running->session ? running->session->doing(rank) : "";
-                                   }};
-  return options;
-}
-
-// Until the result is gone, the watch of the ranks can say what the session's lanes are in.
-std::shared_ptr<const void> TrainingRun::announced(const Session& session) const {
-  const auto set = [running = running_](const Session* now) {
-    const std::lock_guard lock(running->mutex);
-    running->session = now;
-  };
-  set(&session);
-  return {&session, [set](const void*) { set(nullptr); }};
-}
-
 void TrainingRun::load(Trainer& trainer) const {
   const std::int64_t done = begin_.progress.batch, total = trainer.length().total;
   if (done > total)  // Trainer::load would not name the flags
@@ -416,7 +300,7 @@ void TrainingRun::load(Trainer& trainer) const {
 }
 
 void TrainingRun::evaluate(Trainer& trainer) {
-  const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer, signal); });
+  const SignalWatch::During during(signals_, [&](int signal) { stop_run(trainer, signal); });
   const auto running = announced(trainer.session());
   if (is_main() && test_images_ >= kManyImages) log_info(fmt::format("evaluates {} images", test_images_));
   const std::vector<double> accuracy = trainer.evaluate();
@@ -537,78 +421,6 @@ void TrainingRun::train(Trainer& trainer) {
                           : fmt::format("{}: {}", rank, e.what()));
     tell_others(named.what());
     throw named;
-  }
-}
-
-// Ranks that are processes may wait for this one between two steps, where its failure does not reach them.
-void TrainingRun::tell_others(const std::string& why) const {
-  const auto watch = mpi_ ? mpi_->watch() : nullptr;
-  if (watch) watch->abort(why);
-}
-
-// Until the result is gone, the watch of the ranks can end this rank's run.
-std::shared_ptr<const void> TrainingRun::ending_by(Trainer& trainer) const {
-  const auto watch = mpi_ ? mpi_->watch() : nullptr;
-  if (!watch) return nullptr;
-  watch->set_ending({[&trainer] { return trainer.hold(); },
-                     [&trainer](std::int64_t batch, const std::string& why) { trainer.end_at(batch, why); }});
-  return {watch.get(), [watch](const void*) { watch->set_ending(); }};
-}
-
-// The first signal. A run that keeps checkpoints ends with one, after the batches that have begun. mpirun
-// sends SIGTERM also if another rank has died: then the ranks do not agree, and this one says what it was
-// doing.
-void TrainingRun::end_run(Trainer& trainer, int signal) const {
-  std::string doing;
-  if (mpi_ && signal == SIGTERM)
-    trainer.with_session([&](Session& session) { doing = what_it_does(session); });
-  const auto say_what_it_did = [&] {
-    if (doing.empty()) return;
-    log_error(fmt::format("rank {} got SIGTERM; it was {}", mpi_->rank(), doing));
-    if (const auto watch = mpi_->watch()) watch->write();
-  };
-  const auto stop = [&] {
-    trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
-  };
-  const auto watch = mpi_ ? mpi_->watch() : nullptr;
-  if (options_.output.empty() || options_.evaluate || (are_processes() && !watch)) {
-    say_what_it_did();
-    return stop();
-  }
-  end_line();
-  log_info(
-      "the run ends after the batches that have begun, with a checkpoint; another signal ends it at once");
-  if (!watch) return trainer.end_soon(interruption(signal));
-  watch->request_end(interruption(signal));
-  if (watch->agreed_within(kSoon)) return;
-  say_what_it_did();  // a rank is gone, or stopped
-  if (!watch->agreed_within(kAgreement)) stop();
-}
-
-std::string TrainingRun::what_it_does(Session& session) const {
-  const std::string doing = session.doing();
-  if (!doing.empty()) return "in: " + doing;
-  const auto watch = mpi_->watch();
-  return watch ? "between two steps, and " + watch->doing() : "between two steps";
-}
-
-// For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.
-void TrainingRun::save_what_was_traced(Trainer& trainer) const {
-  if (mpi_) return;  // the other ranks may be gone
-  try {
-    write_trace(options_.trace, trainer.session().timeline(0, trainer.training_program()), end_of_trace());
-  } catch (const Error& e) {
-    log_error(e.what());
-  }
-}
-
-// Waits until the current save has ended, successfully or not.
-void TrainingRun::say_what_is_left(CheckpointWriter* writer) const {
-  if (writer) writer->wait();
-  try {
-    log_info(what_is_left(options_));
-  } catch (const Error& e) {
-    log_error(e.what());
   }
 }
 

@@ -56,15 +56,17 @@ class TrainingRun {
   void evaluate(Trainer& trainer);
   void train(Trainer& trainer);
   std::shared_ptr<const void> ending_by(Trainer& trainer) const;
+  void stop_run(Trainer& trainer, int signal) const;
   void end_run(Trainer& trainer, int signal) const;
-  std::string what_it_does(Session& session) const;
+  std::string what_it_does(Trainer& trainer) const;
+  void say_what_it_did(int signal, const std::string& doing) const;
   bool is_sweep() const { return !options_.swept.empty(); }
   Graph forward(const CifarData& data, std::int64_t samples) const;
   std::unique_ptr<Trainer> trainer(const CifarData& data, TrainerOptions with) const;
   void tell_others(const std::string& why) const;
   std::int64_t end_of_trace() const { return traced_until(options_, begin_.progress.batch); }
   void save_what_was_traced(Trainer& trainer) const;
-  void say_what_is_left(CheckpointWriter* writer) const;
+  void say_what_is_left(CheckpointWriter* writer);
   void report(Trainer& trainer, const EpochResult& end, std::int64_t peak);
   void say_where_it_is(std::int64_t batches) const;
 
@@ -84,9 +86,9 @@ class TrainingRun {
   const std::shared_ptr<Running> running_ = std::make_shared<Running>();
   ModelRuns model_runs_;
   int classes_ = 10;
-  std::vector<DevicePlan> memory_;                      ///< how the memory of each device is planned
-  std::string plan_;                                    ///< what plan.json will hold
-  std::optional<Profile> profile_;                      ///< of --profile
+  std::vector<DevicePlan> memory_;  ///< how the memory of each device is planned
+  std::string plan_;                ///< what plan.json will hold
+  std::optional<Profile> profile_;  ///< of --profile
   std::int64_t test_images_ = 0;
   mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< batch of the last checkpoint that failed to save
   std::vector<std::unique_ptr<nn::Module>>

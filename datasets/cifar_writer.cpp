@@ -23,14 +23,12 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kTrainFiles = 5;
-constexpr std::string_view kTestFile = "test_batch.bin", kMetaFile = "batches.meta.txt",
-                           kUnfinished = ".tandem-tmp";  // a name that others do not choose
+constexpr std::string_view kTestFile = "test_batch.bin", kMetaFile = "batches.meta.txt";
 
 /// A file that gets its name when `publish` is called. Without that call it leaves nothing.
 class NewFile {
  public:
-  explicit NewFile(const fs::path& path)
-      : path_(path), unfinished_(path.string() + std::string(kUnfinished)) {
+  explicit NewFile(const fs::path& path) : path_(path), unfinished_(path.string() + engine::kUnfinishedFile) {
     std::error_code ignored;
     if (!fs::is_directory(fs::symlink_status(unfinished_, ignored)))
       fs::remove(unfinished_, ignored);  // else what it links to would be written
@@ -69,7 +67,7 @@ class NewFile {
 /// Throws Error if the directory holds anything except leftovers of an interrupted run.
 void require_empty(const fs::path& dir) try {
   for (const auto& entry : fs::directory_iterator(dir))
-    if (entry.path().extension() != kUnfinished)
+    if (entry.path().extension() != engine::kUnfinishedFile)
       throw Error(
           fmt::format("{}: holds {} already; choose an empty directory, or force the replacement of "
                       "CIFAR-10's files in this one (--force)",

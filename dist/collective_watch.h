@@ -67,7 +67,8 @@ class CollectiveWatch {
   void set_ending(Ending ending = {});
   /// Ends the runs of all ranks soon, after the same batch. Any thread of any rank can call it.
   void request_end(const std::string& reason);
-  /// Waits until all ranks know where they end; returns false if that takes longer.
+  /// Waits until this rank knows where it ends, which is so when all have answered, or until the watch
+  /// closes; returns false if that takes longer.
   bool agreed_within(std::chrono::milliseconds time);
 
   /// Writes the last calls of this rank, if there is a directory for them. Returns whether they were written.

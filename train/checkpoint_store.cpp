@@ -207,13 +207,22 @@ void CheckpointStore::replace(const std::string& unfinished, const std::string& 
   if (damaged) remove_checkpoint(files_, whole + kGivenUp);
 }
 
-// Renames first, so that a half-removed directory is not taken for a checkpoint.
+// Checks all before it changes anything, and renames first, so that a half-removed directory is not taken for
+// a checkpoint.
 void CheckpointStore::remove(std::int64_t step) {
   const std::string whole = path(step), given_up = whole + kGivenUp;
+  if (is_shared(step))
+    throw Error(
+        fmt::format("'{}' or '{}' holds files of others: both stay; move these files away", whole, given_up));
   read_.erase(step);
   remove_checkpoint(files_, given_up);
   rename_durably(files_, whole, given_up);
   remove_checkpoint(files_, given_up);
+}
+
+// Whether somebody keeps files in a checkpoint, or where it would be renamed to.
+bool CheckpointStore::is_shared(std::int64_t step) const {
+  return !foreign_entry(path(step)).empty() || !foreign_entry(path(step) + kGivenUp).empty();
 }
 
 void CheckpointStore::remove_after(std::int64_t step) {
@@ -254,9 +263,7 @@ void CheckpointStore::prune() {
   for (const std::int64_t step : checkpoint_steps(directory_)) {
     if (step >= newest.back()) break;
     const bool for_good = retention_.every > 0 && step % retention_.every == 0;
-    const bool is_plain = foreign_entry(path(step)).empty() &&  // else somebody keeps something there
-                          foreign_entry(path(step) + kGivenUp).empty();
-    if (!for_good && step != best && is_plain && whole_checkpoint(path(step), CheckpointCheck::sizes))
+    if (!for_good && step != best && !is_shared(step) && whole_checkpoint(path(step), CheckpointCheck::sizes))
       remove(step);
   }
 }

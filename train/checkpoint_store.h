@@ -65,6 +65,7 @@ class CheckpointStore {
   void replace(const std::string& unfinished, const std::string& whole);
   void remove(std::int64_t step);
   bool is_whole(std::int64_t step);
+  bool is_shared(std::int64_t step) const;
   std::vector<std::int64_t> newest_whole();  // newest first, at most retention_.last
   std::optional<std::int64_t> best_whole();
   void prune();

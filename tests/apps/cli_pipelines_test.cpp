@@ -451,9 +451,6 @@ TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
   expect_refused(command("--schedule dualpip"), {"'dualpip'", "dualpipe-vs", "FILE.json", "-async"});
   expect_refused(command("--schedule dualpipe --batches 4"), {"4 batches", "6 or more"});
   expect_refused(command("--schedule dualpipe --follow 200"), {"--follow 200", "200 batches"});
-  const std::string both = file("both.json");
-  expect_refused(command("--schedule dualpipe --trace " + both + " --write-schedule " + both),
-                 {"--trace and --write-schedule are both", both});
   for (const std::string drawing : {"--timeline", "--follow 5"})
     expect_refused(command("--schedule dualpipe --json " + drawing), {"--json has no drawings", "--follow"});
   expect_refused(command("--schedule dualpipe,plain --trace " + file("t.json")),

@@ -106,6 +106,9 @@ TEST_F(CliPlanPipeline, TakesTheStagesOfAFile) {
                    schedule)
                    .status);
   EXPECT_EQ(planned("--stages 3 --schedule dualpipe"), planned("--schedule " + schedule));
+  expect_refused(kTandem + "sim pipeline --profile " + profile + " --schedule dualpipe --write-schedule " +
+                     file("x") + " --trace " + file("x"),
+                 {"--trace and --write-schedule are both", file("x")});
 }
 
 TEST_F(CliPlanPipeline, KeepsTheMemoryBudget) {

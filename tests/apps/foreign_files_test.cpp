@@ -139,8 +139,12 @@ TEST_F(ForeignFiles, LinksAndUnfinishedNamesOfOthersStay) {
                  {"none.json"});
   EXPECT_TRUE(fs::is_symlink(file("link.json")));
   EXPECT_FALSE(fs::exists(file("gone.json")));
-  fs::create_symlink(file("precious.txt"), file("trace.json.tandem-tmp"));
-  EXPECT_EQ(0, run(kTandem + "sim " + program + " --trace " + file("trace.json")).status);
+  // The name under which a process writes has its number, which exec keeps.
+  EXPECT_EQ(0,
+            run("sh -c 'ln -s " + file("precious.txt") + " " + file("trace.json") + ".$$.tandem-tmp; exec " +
+                kTandem + "sim " + program + " --trace " + file("trace.json") + "'")
+                .status);
+  EXPECT_FALSE(fs::is_symlink(file("trace.json")));
   put("weights.safetensors", std::string("\x10\0\0\0\0\0\0\0{\"a\": \"of others\"}", 26));
   expect_refused(kTandem + "convert-weights mlp " + file("in/checkpoints/step-1/model.safetensors") + " " +
                      file("weights.safetensors"),
@@ -201,8 +205,8 @@ TEST_F(ForeignFiles, OfTwoHundredRandomCommandsNoneTouchesThem) {
                            "model-1/notes.txt",
                            "model-0/checkpoints/step-1/z",
                            "events.out.tfevents.1.host",
-                           "metrics.jsonl.tmp",
-                           "summary.csv.tmp",
+                           "metrics.jsonl.tandem-tmp",
+                           "summary.csv.tandem-tmp",
                            "w.safetensors",
                            "out.json",
                            "notes.txt",

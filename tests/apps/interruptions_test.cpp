@@ -121,6 +121,15 @@ TEST_F(Interruptions, APipelineDrainsBeforeItsLastCheckpoint) {
   EXPECT_EQ(step + 3, std::ssize(metrics()));
 }
 
+TEST_F(Interruptions, EndsTheEvaluationOfACompleteRun) {
+  const std::string job =
+      kTrain + "--arch resnet20 --steps 1 -b 8 --output " + file("run") + " --synthetic-test ";
+  ASSERT_EQ(0, run(job + "10000").status);
+  const Ended e = run(job + "10000 --resume auto >" + file("out") + " & until grep -q evaluates " +
+                      file("out") + "; do sleep 0.02; done; kill -INT $!; wait $!");
+  EXPECT_EQ(130, e.status) << e.err;
+}
+
 TEST_F(Interruptions, OfAHundredAtRandomMomentsNoneDamagesACheckpoint) {
   std::mt19937_64 random(run_seed());
   SCOPED_TRACE("seed " + std::to_string(run_seed()));
@@ -144,8 +153,9 @@ TEST_F(Interruptions, OfAHundredAtRandomMomentsNoneDamagesACheckpoint) {
     const int expected = signal == SIGSTOP ? SIGINT : signal;
     ASSERT_EQ(128 + expected, status) << out;
     ASSERT_TRUE(run.is_gone());
-    if (!out.empty() && signal != SIGKILL)
+    if (!out.empty() && signal != SIGKILL) {
       ASSERT_NE(std::string::npos, out.find(expected == SIGTERM ? "terminated" : "interrupted")) << out;
+    }
     const std::int64_t now = newest("run");
     ASSERT_GE(now, last) << "a checkpoint was lost";
     last = now;

@@ -1,0 +1,112 @@
+// How a run ends before its last batch: by a signal, or because of another rank.
+#include <chrono>
+#include <csignal>
+
+#include <fmt/format.h>
+
+#include <tandem/engine.h>
+
+#include "log.h"
+#include "trace_file.h"
+#include "training_run.h"
+
+namespace tandem::apps {
+using namespace engine;
+namespace {
+
+constexpr std::chrono::seconds kAgreement{5};    // ranks need some milliseconds
+constexpr std::chrono::milliseconds kSoon{300};  // mpirun kills ranks a second after SIGTERM
+
+// What --resume auto will find of a run that a signal ended.
+std::string what_is_left(const TrainOptions& o) {
+  std::vector<std::int64_t> saved;
+  if (!o.output.empty()) saved = checkpoint_steps(checkpoints_of(o.output));
+  if (!saved.empty())
+    return fmt::format("the same command with --resume auto{} continues from batch {}",
+                       o.force ? ", without --force," : "", saved.back());
+  if (o.checkpoint_every > 0)
+    return fmt::format("no checkpoint was saved yet: the first is due after {}",
+                       counted(o.checkpoint_every, "batch"));
+  return o.output.empty() ? "no checkpoint was saved: there is no --output to keep one"
+                          : "no checkpoint was saved";
+}
+
+}  // namespace
+
+// Ranks that are processes may wait for this one between two steps, where its failure does not reach them.
+void TrainingRun::tell_others(const std::string& why) const {
+  const auto watch = mpi_ ? mpi_->watch() : nullptr;
+  if (watch) watch->abort(why);
+}
+
+// Until the result is gone, the watch of the ranks can end this rank's run.
+std::shared_ptr<const void> TrainingRun::ending_by(Trainer& trainer) const {
+  const auto watch = mpi_ ? mpi_->watch() : nullptr;
+  if (!watch) return nullptr;
+  watch->set_ending({[&trainer] { return trainer.hold(); },
+                     [&trainer](std::int64_t batch, const std::string& why) { trainer.end_at(batch, why); }});
+  return {watch.get(), [watch](const void*) { watch->set_ending(); }};
+}
+
+// At once, as a rank does that cannot save a checkpoint.
+void TrainingRun::stop_run(Trainer& trainer, int signal) const {
+  say_what_it_did(signal, what_it_does(trainer));
+  trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
+}
+
+// The first signal. A run that keeps checkpoints ends with one, after the batches that have begun. mpirun
+// sends SIGTERM also if another rank has died: then the ranks do not agree, and this one says what it was
+// doing.
+void TrainingRun::end_run(Trainer& trainer, int signal) const {
+  const auto watch = mpi_ ? mpi_->watch() : nullptr;
+  if (options_.output.empty() || (are_processes() && !watch)) return stop_run(trainer, signal);
+  const std::string doing = what_it_does(trainer);
+  end_line();
+  log_info(
+      "the run ends after the batches that have begun, with a checkpoint; another signal ends it at once");
+  if (!watch) return trainer.end_soon(interruption(signal));
+  watch->request_end(interruption(signal));
+  if (watch->agreed_within(kSoon)) return;
+  say_what_it_did(signal, doing);  // a rank is gone, or stopped
+  if (!watch->agreed_within(kAgreement))
+    trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
+}
+
+// Of a rank that is a process; empty for others.
+std::string TrainingRun::what_it_does(Trainer& trainer) const {
+  if (!mpi_) return "";
+  std::string doing;
+  trainer.with_session([&](Session& session) { doing = session.doing(); });
+  if (!doing.empty()) return "in: " + doing;
+  const auto watch = mpi_->watch();
+  return watch ? "between two steps, and " + watch->doing() : "between two steps";
+}
+
+void TrainingRun::say_what_it_did(int signal, const std::string& doing) const {
+  if (!mpi_ || signal != SIGTERM) return;
+  log_error(fmt::format("rank {} got SIGTERM; it was {}", mpi_->rank(), doing));
+  if (const auto watch = mpi_->watch()) watch->write();
+}
+
+// For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.
+void TrainingRun::save_what_was_traced(Trainer& trainer) const {
+  if (mpi_) return;  // the other ranks may be gone
+  try {
+    write_trace(options_.trace, trainer.session().timeline(0, trainer.training_program()), end_of_trace());
+  } catch (const Error& e) {
+    log_error(e.what());
+  }
+}
+
+// Waits until the current saves have ended, successfully or not.
+void TrainingRun::say_what_is_left(CheckpointWriter* writer) {
+  if (writer) writer->wait();
+  model_runs_.wait();
+  try {
+    log_info(what_is_left(options_));
+  } catch (const Error& e) {
+    log_error(e.what());
+  }
+}
+
+}  // namespace tandem::apps
