@@ -164,7 +164,7 @@ void TrainingRun::perform() {
                     cores.available, counted(available_cores(), "core")));
   if (cores.out_of_reach > 0 && options_.threads == 0)
     log_warning(fmt::format(
-        "mpirun binds each rank to {}, so a rank computes with {}, and {} of this machine stay idle; mpirun "
+        "mpirun binds each rank to {}, so a rank computes with {}, and {} of the job stay idle; mpirun "
         "--bind-to none frees them",
         counted(available_cores(), "core"), counted(cores.threads, "thread"),
         counted(cores.out_of_reach, "core")));
@@ -267,7 +267,8 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Core
       .spans = options_.trace.empty() ? 0 : kSpansPerLane,
       .all_reduces = all_reduce_options(strategy, cores),
       .comms = comms(),
-      .spare = are_processes() ? mpi_->comm() : nullptr};
+      .spare = are_processes() ? mpi_->comm() : nullptr,
+      .processes_here = are_processes() ? std::max(1, mpi_->local_size()) : 1};
 }
 
 // The policies that plan from bytes alone have set the strategy's groups.

@@ -60,9 +60,9 @@ int default_threads() {
   return std::min(available_cores(), most_of_a_team());
 }
 
-int available_cores() {
+int available_cores(int process) {
   cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  return sched_getaffinity(process, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
 void prefer_short_turns() {

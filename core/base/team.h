@@ -7,8 +7,8 @@ namespace tandem {
 /// Error if TANDEM_THREADS is not a number from 1 to 1024.
 int default_threads();
 
-/// Returns the number of cores on which this process may run, as taskset and launchers set it.
-int available_cores();
+/// Returns the number of cores on which a process may run, as taskset and launchers set it. 0: this process.
+int available_cores(int process = 0);
 
 /// Sets the OpenMP team size of the calling thread for the object's lifetime, also for ops that run at once.
 /// Teams have exactly this size, whatever OMP_DYNAMIC says. Primitives are created and run under the same

@@ -41,16 +41,20 @@ Timeline gathered_timeline(const LocalRanks& ranks, int number, const Program& p
   return all;
 }
 
+std::int64_t planned_peak(const std::vector<const Program*>& programs, int device) {
+  DeviceMemory most;
+  for (const Program* p : programs) {
+    const DeviceMemory& m = p->memory.at(static_cast<std::size_t>(device));
+    most.work = std::max(most.work, m.work);
+    most.state = std::max(most.state, m.state);
+  }
+  return most.work + most.state;
+}
+
 std::int64_t planned_peak(const std::vector<const Program*>& programs) {
   std::int64_t peak = 0;
-  for (std::size_t device = 0; device < programs.at(0)->memory.size(); ++device) {
-    std::int64_t work = 0, state = 0;
-    for (const Program* p : programs) {
-      work = std::max(work, p->memory[device].work);
-      state = std::max(state, p->memory[device].state);
-    }
-    peak = std::max(peak, work + state);
-  }
+  for (int device = 0; device < programs.at(0)->devices; ++device)
+    peak = std::max(peak, planned_peak(programs, device));
   return peak;
 }
 

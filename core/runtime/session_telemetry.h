@@ -18,8 +18,10 @@ namespace tandem::engine {
 Timeline gathered_timeline(const LocalRanks& ranks, int number, const Program& program, double origin,
                            Comm* comm, int root);
 
-/// Bytes of work and state that the Programs need together, on the stage that needs most: they share one
-/// arena of each kind, as large as the largest Program needs.
+/// Bytes of work and state that the Programs need together on a device: they share one arena of each kind, as
+/// large as the largest Program needs.
+std::int64_t planned_peak(const std::vector<const Program*>& programs, int device);
+/// The same on the device that needs most.
 std::int64_t planned_peak(const std::vector<const Program*>& programs);
 
 /// Bytes touched so far, also by Programs that were dropped, on the rank that touched most.

@@ -6,6 +6,9 @@
 #include <sstream>
 #include <thread>
 
+#include <fmt/format.h>
+#include <sched.h>
+
 #include "cli.h"
 
 namespace tandem::testing {
@@ -239,6 +242,17 @@ TEST_F(CliMpi, SaysWhatFreesTheCoresThatMpirunsBindingLeavesIdle) {
         << bound << ": " << e.out;
     EXPECT_EQ(std::string::npos, e.out.find('\x1b')) << "mpirun's output only looks like a terminal";
   }
+}
+
+TEST_F(CliMpi, BlamesNoBindingForCoresThatTheJobDoesNotHave) {
+  cpu_set_t allowed;
+  ASSERT_EQ(0, sched_getaffinity(0, sizeof allowed, &allowed));
+  int first = 0;
+  while (!CPU_ISSET(first, &allowed)) ++first;
+  const Ended e = run(fmt::format("taskset -c {} ", first) + TANDEM_MPIRUN " --bind-to none -np 1 " + kTrain +
+                      "--arch mlp --steps 1");
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_EQ(std::string::npos, e.out.find("mpirun binds")) << e.out;
 }
 
 TEST_F(CliMpi, SimulatesMoreStagesThanRanks) {
