@@ -68,8 +68,9 @@ void TrainingRun::end_run(Trainer& trainer, int signal) const {
   watch->request_end(interruption(signal));
   if (watch->agreed_within(kSoon)) return;
   say_what_it_did(signal, doing);  // a rank is gone, or stopped
-  if (!watch->agreed_within(kAgreement))
-    trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
+  if (watch->agreed_within(kAgreement)) return;
+  trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
+  trainer.end_at(0, interruption(signal));  // if it waits for batches that are held
 }
 
 // Of a rank that is a process; empty for others.

@@ -51,40 +51,47 @@ bool Recovery::report_skipped() {
 
 // `batch` is the first whose loss is not finite.
 void Recovery::roll_back(std::int64_t batch) {
-  const std::int64_t rollbacks = ++good_.progress.rollbacks, culprit = find_culprit(batch);
-  const std::string where = run_.explain(culprit);
+  const std::optional<std::int64_t> culprit = find_culprit(batch);
+  if (!culprit) return run_.go_back(good_);
+  const std::int64_t rollbacks = ++good_.progress.rollbacks;
+  const std::string where = run_.explain(*culprit);
   if (rollbacks > most_rollbacks_)
     throw NonFinite(
         fmt::format("step {} is not finite, after {}{}{}; lower the learning rate, or look at the data",
-                    culprit, counted(most_rollbacks_, "rollback"), where.empty() ? "" : "; ", where),
-        culprit);
-  left_out_.insert(culprit);
+                    *culprit, counted(most_rollbacks_, "rollback"), where.empty() ? "" : "; ", where),
+        *culprit);
+  left_out_.insert(*culprit);
   run_.go_back(good_);
-  run_.report({culprit, where, good_.progress.batch});
+  run_.report({*culprit, where, good_.progress.batch});
 }
 
 // The update of an earlier batch may have caused the loss. So the culprit is the last batch that begins from
-// finite weights; the run is left there. Weights that are not finite stay so, so bisection finds it.
-std::int64_t Recovery::find_culprit(std::int64_t batch) {
+// finite weights; the run is left there. Weights that are not finite stay so, so bisection finds it. If the
+// run ends early meanwhile, nothing is found.
+std::optional<std::int64_t> Recovery::find_culprit(std::int64_t batch) {
   searching_ = true;
   std::int64_t at = -1;
   const auto go_to = [&](std::int64_t b) {
     run_.go_back(good_);
-    run_.go_on(b);
     at = b;
+    return run_.go_on(b);
   };
   // last_good begins from finite weights, first_bad does not; the loop moves them towards each other.
   std::int64_t last_good = good_.progress.batch - 1, first_bad = batch + 1;
   for (std::int64_t b = batch; last_good + 1 < first_bad; b = last_good + (first_bad - last_good) / 2) {
-    go_to(b);
+    if (!go_to(b)) return end_search(), std::nullopt;
     (run_.is_finite() ? last_good : first_bad) = b;
   }
   if (last_good < good_.progress.batch)
     throw Error("Trainer: the state that the run would go back to is not finite");
-  if (at != last_good) go_to(last_good);
+  if (at != last_good && !go_to(last_good)) return end_search(), std::nullopt;
+  end_search();
+  return last_good;
+}
+
+void Recovery::end_search() {
   searching_ = false;
   lost_ = -1;
-  return last_good;
 }
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -35,8 +36,8 @@ class Recoverable {
   virtual RunPoint point() const = 0;
   virtual void go_back(const RunPoint& point) = 0;
   /// Trains up to batch `end` without the left-out batches, and drains at the batches where the run always
-  /// drains.
-  virtual void go_on(std::int64_t end) = 0;
+  /// drains. Returns whether it got there: the run may end early.
+  virtual bool go_on(std::int64_t end) = 0;
   /// Returns whether all state is finite. All ranks get the same answer.
   virtual bool is_finite() const = 0;
   /// Describes what is not finite in `batch` if it begins from the current state. Unless the run has gone
@@ -72,7 +73,8 @@ class Recovery {
  private:
   bool report_skipped();
   void roll_back(std::int64_t batch);
-  std::int64_t find_culprit(std::int64_t batch);
+  std::optional<std::int64_t> find_culprit(std::int64_t batch);
+  void end_search();
 
   const OnNonFinite rule_;
   const int most_rollbacks_;

@@ -328,14 +328,15 @@ std::int64_t Trainer::next_drain() const {
   return every > 0 ? std::min(end, (batch / every + 1) * every) : end;
 }
 
-void Trainer::go_on(std::int64_t end) {
+bool Trainer::go_on(std::int64_t end) {
   while (progress_.batch < end) {
     const std::int64_t drain = std::min(end, next_drain());
     const std::int64_t left_out = recovery_.next_left_out(progress_.batch, drain);
     run_section(left_out);
-    if (progress_.batch < left_out) return;  // the run ends early
+    if (progress_.batch < left_out) return false;  // the run ends early
     if (left_out < drain) feed_->start(++progress_.batch, length_.total);
   }
+  return true;
 }
 
 // With several batches in flight, what is learned depends on when the schedule drains. So its all-reduces are
@@ -371,8 +372,8 @@ std::int64_t Trainer::train(std::int64_t batch, std::int64_t end) {
       if (batch < end && ran == 0) break;  // the run ends here
     } else {
       if (batch == claimed) {
-        claimed = std::min(end, batch + kClaimed);
-        if (!limit_.claim(claimed)) break;
+        claimed = limit_.claim(std::min(end, batch + kClaimed));
+        if (claimed <= batch) break;  // the run ends here
       }
       if (session_->program().max_lag > 0)
         rehearse(batch, claimed);

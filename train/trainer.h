@@ -149,7 +149,7 @@ class Trainer final : private Recoverable {
   // Recoverable
   RunPoint point() const override;
   void go_back(const RunPoint& point) override;
-  void go_on(std::int64_t end) override;
+  bool go_on(std::int64_t end) override;
   bool is_finite() const override;
   std::string explain(std::int64_t batch) override;
   void report(const NonFiniteBatch& batch) const override { tell(&Callbacks::non_finite, batch); }

@@ -16,9 +16,12 @@ bool RunLimit::begin(std::int64_t batch, const std::atomic<bool>& stopped) {
   return true;
 }
 
-bool RunLimit::claim(std::int64_t batch) {
-  static const std::atomic<bool> never{false};
-  return admits(batch - 1, never);
+std::int64_t RunLimit::claim(std::int64_t batch) {
+  std::unique_lock lock(mutex_);
+  released_.wait(lock, [&] { return !held_ || batch <= begun_; });
+  const std::int64_t claimed = std::min<std::int64_t>(batch, end_);
+  begun_ = std::max<std::int64_t>(begun_, claimed);
+  return claimed;
 }
 
 void RunLimit::begin_at(std::int64_t batch) {

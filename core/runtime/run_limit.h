@@ -21,8 +21,8 @@ class RunLimit {
     return batch < begun_.load(std::memory_order_acquire) || begin(batch, stopped);
   }
   /// Lets all batches before `batch` begin whenever they come, for a part of the run that cannot end early.
-  /// Returns whether it may.
-  bool claim(std::int64_t batch);
+  /// Returns `batch`, or where the run ends if that is earlier. While batches are held, it waits.
+  std::int64_t claim(std::int64_t batch);
   /// Batches from here on have not begun: the run continues from an earlier one.
   void begin_at(std::int64_t batch);
   /// No further batch begins from here on. Returns the first one that has not begun.

@@ -31,8 +31,8 @@ TEST(RunLimit, BatchesThatHaveBegunGoOnAndOthersWaitUntilTheEndIsKnown) {
   lane.join();
   EXPECT_EQ(1, admitted);
   EXPECT_FALSE(limit.admits(5, kRuns));
-  EXPECT_FALSE(limit.claim(6));
-  EXPECT_TRUE(limit.claim(5));
+  EXPECT_EQ(5, limit.claim(6));
+  EXPECT_EQ(4, limit.claim(4));
 }
 
 TEST(RunLimit, AStoppedLaneBeginsNothing) {
@@ -44,7 +44,7 @@ TEST(RunLimit, AStoppedLaneBeginsNothing) {
 
 TEST(RunLimit, ARunThatGoesBackBeginsItsBatchesAgain) {
   RunLimit limit;
-  EXPECT_TRUE(limit.claim(200));
+  EXPECT_EQ(200, limit.claim(200));
   limit.begin_at(100);
   EXPECT_EQ(100, limit.hold());
 }

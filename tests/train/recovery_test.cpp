@@ -1,6 +1,7 @@
 // Which batch a Recovery leaves out, and how often it repeats training to find it. The run consists only of
 // numbers.
 #include <cmath>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -32,12 +33,16 @@ struct FakeRun : Recoverable {
     finite = finite_at_point;
     ++went_back;
   }
-  void go_on(std::int64_t end) override {
+  bool go_on(std::int64_t end) override {
     while (progress.batch < end) {
       const std::int64_t left_out = recovery.next_left_out(progress.batch, end);
-      for (; progress.batch < left_out; ++progress.batch) train();
+      for (; progress.batch < left_out; ++progress.batch) {
+        if (went_back >= hears_after && progress.batch >= ends_at) return false;
+        train();
+      }
       if (left_out < end) ++progress.batch;
     }
+    return true;
   }
   void train() {
     if (!finite) recovery.loss_not_finite(progress.batch);
@@ -58,7 +63,7 @@ struct FakeRun : Recoverable {
 
   void fit() {
     do go_on(total);
-    while (recovery.act(total));
+    while (recovery.act(progress.batch));
   }
 
   const std::int64_t total;
@@ -67,6 +72,8 @@ struct FakeRun : Recoverable {
   TrainProgress progress{};
   bool finite = true, finite_at_point = true;
   int went_back = 0;
+  int hears_after = 0;  // how often it goes back before it hears where it ends
+  std::int64_t ends_at = std::numeric_limits<std::int64_t>::max();
   mutable std::vector<NonFiniteBatch> told{};
   std::vector<std::int64_t> trained{};
   Recovery recovery;
@@ -121,6 +128,20 @@ TEST(Recovery, StartsOverAtAKeptPoint) {
   run.recovery.keep();
   EXPECT_FALSE(run.recovery.ignores_results());
   EXPECT_FALSE(run.recovery.act(20));
+}
+
+// The end can come before the culprit, then nothing is left out, or behind it, then it is found once more.
+TEST(Recovery, LeavesNoWrongBatchOutIfTheRunEndsDuringTheSearch) {
+  for (const auto& [end, culprits] : {std::pair{9, 0}, std::pair{40, 0}, std::pair{70, 1}}) {
+    FakeRun run(100, {60});
+    run.hears_after = 3, run.ends_at = end;
+    run.fit();
+    EXPECT_EQ(end, run.progress.batch);
+    EXPECT_TRUE(run.is_finite());
+    ASSERT_EQ(culprits, std::ssize(run.told)) << end;
+    if (culprits > 0) EXPECT_EQ(60, run.told[0].batch);
+    EXPECT_EQ(culprits, run.recovery.next_left_out(0, 100) == 60) << end;
+  }
 }
 
 TEST(Recovery, ReportsOnlyTheFirstSkippedBatch) {
