@@ -109,10 +109,11 @@ std::vector<std::string> own_files(const std::string& directory, const std::stri
 
 // Returns a name in a directory that stands in a run's way, because a run would write there, and none wrote
 // it; empty if there is none.
-std::string foreign_file(const std::string& directory, bool with_events, bool in_place) {
+std::string foreign_file(const std::string& directory, const TrainOptions& options, bool in_place) {
   for (const std::string& name : names_in(directory)) {
     const std::string kind = kind_of(name);
-    if (kind == "events" && !with_events) continue;
+    if (kind == "events" && options.tensorboard == 0) continue;
+    if (kind == "trace" && options.trace.empty()) continue;
     if (!kind.empty() && look_at((fs::path(directory) / name).string(), kind) == Found::foreign) return name;
   }
   const std::string checkpoints = checkpoints_of(directory);
@@ -170,15 +171,18 @@ std::string sign_of_run(const std::string& directory) {
 }
 
 // Returns the lines of metrics.jsonl for the batches below `batches`: a killed run may have written more
-// lines, or half a line.
+// lines, or half a line at the end. Says which others are no lines of a run.
 std::string first_steps(const std::string& file, std::int64_t batches) {
   std::ifstream in(file);
   std::string lines;
+  std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
+    ++number;
     const json j = json::parse(line, nullptr, /*allow_exceptions=*/false);
     const bool numbered = j.is_object() && j.contains("step") && j["step"].is_number_integer();
-    if (!numbered || j["step"] >= batches) break;
-    lines += line + "\n";
+    if (numbered && j["step"] < batches) lines += line + "\n";
+    if (!numbered && !in.eof())
+      log_warning(fmt::format("'{}': line {} is damaged, and is left out", file, number));
   }
   require_read(file, in);
   return lines;
@@ -203,7 +207,7 @@ void RunDirectory::require_no_foreign_file(const TrainOptions& options) const {
   if (!in_place_)
     std::ranges::copy(model_runs(directory_), std::back_inserter(runs));  // they are removed too
   for (const std::string& run : runs)
-    if (const std::string foreign = foreign_file(run, options.tensorboard > 0, in_place_); !foreign.empty())
+    if (const std::string foreign = foreign_file(run, options, in_place_); !foreign.empty())
       throw Error(fmt::format(
           "--output '{}' holds {}, which no run of this version wrote but a run would replace: it stays; choose "
           "another directory, or move it away",

@@ -186,6 +186,10 @@ void add_commands(CLI::App& app, Arguments& a) {
 
 std::atomic<int> interrupting = 0;  // a signal
 
+struct Interrupted : Error {
+  Interrupted() : Error("interrupted") {}
+};
+
 // If it is interrupted, it leaves no unfinished files.
 void make_data(const Arguments& a) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP})
@@ -195,11 +199,10 @@ void make_data(const Arguments& a) {
   const bool shown = apps::is_drawable();
   try {
     write_cifar10(a.directory, a.train, a.test, a.seed, a.force, [&] {
-      if (interrupting) throw Error("interrupted");
+      if (interrupting) throw Interrupted();
       if (++done % 10'000 == 0 && shown) apps::draw_line(fmt::format("{} of {} images", done, images));
     });
-  } catch (const Error&) {
-    if (!interrupting) throw;
+  } catch (const Interrupted&) {
     fmt::print(stderr, "tandem: interrupted; nothing was written\n");
   }
   if (interrupting) {  // ends as an uncaught signal would end it

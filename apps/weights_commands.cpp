@@ -188,6 +188,7 @@ void forward(const ForwardOptions& o) {
       }
     }
   }
+  require_replaceable("--output", output, "weights");  // a file may have come meanwhile
   replace_durably(Files::system(), output, [&](const Sink& sink) { nn::write_safetensors(results, sink); });
 }
 
@@ -204,6 +205,7 @@ void convert_weights(const ConvertOptions& o) {
   const std::string output = replaceable("out", o.output, {weights_file(o)});
   nn::file_layout(*make(o, 1).module, o.names);  // throws
   const Loaded loaded = load(o, 1);
+  require_replaceable("out", output, "weights");  // a file may have come meanwhile
   nn::save_weights(*loaded.network.module, output, o.names);
 }
 

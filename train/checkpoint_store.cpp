@@ -39,6 +39,21 @@ bool names_file_of_checkpoint(const std::string& name) {
 // What a manifest begins with. In an unfinished checkpoint it is the whole file.
 const std::string kBegin = "{\n \"format\": \"tandem checkpoint";
 
+// Returns the first bytes of a file, at most so many.
+std::string head_of(const fs::path& file, std::size_t bytes) {
+  std::string head(bytes, '\0');
+  std::ifstream in(file);
+  in.read(head.data(), std::ssize(head));
+  head.resize(static_cast<std::size_t>(in.gcount()));
+  return head;
+}
+
+// Whether train_checkpoint.h wrote the file, by its first words.
+bool is_run_file(const fs::path& file) {
+  static const std::regex begin(R"(\{"batch": \d+,\n "losses": \{"batches": \[[^]*)");
+  return std::regex_match(head_of(file, 100), begin);
+}
+
 std::optional<Checkpoint> whole_checkpoint(const std::string& path, CheckpointCheck check) try {
   return read_checkpoint(path, check);
 } catch (const Error&) {
@@ -64,16 +79,13 @@ bool is_own_checkpoint(const std::string& path) {
   std::error_code none;
   if (!fs::is_directory(fs::symlink_status(path, none))) return false;
   if (fs::is_empty(path, none)) return true;
-  std::string head(kBegin.size(), '\0');
-  std::ifstream in(fs::path(path) / kManifest);
-  in.read(head.data(), std::ssize(head));
-  head.resize(static_cast<std::size_t>(in.gcount()));
+  const std::string head = head_of(fs::path(path) / kManifest, kBegin.size());
   if (head == kBegin) return true;
-  // A damaged one, or one of which a part is removed, has the files of a run.
+  // One whose manifest is damaged has the files of a run.
   const std::vector<std::string> names = names_in(path);
   const bool has_just_begun = names == std::vector<std::string>{kManifest} && kBegin.starts_with(head);
-  return has_just_begun || (std::ranges::all_of(names, names_file_of_checkpoint) &&
-                            std::ranges::find(names, kRunFile) != names.end());
+  return has_just_begun ||
+         (std::ranges::all_of(names, names_file_of_checkpoint) && is_run_file(fs::path(path) / kRunFile));
 }
 
 std::string foreign_entry(const std::string& path) {

@@ -37,6 +37,21 @@ TEST_F(Resume, ATruncatedRunStateIsPassedOver) {
   }
 }
 
+TEST_F(Resume, ADamagedLineOfMetricsIsNamedAndTheOthersStay) {
+  const std::string command = kShort + "--arch mlp --checkpoint-every 10 --output " + file("run");
+  succeed(command + " --steps 10");
+  const std::string metrics = file("run/metrics.jsonl");
+  std::string damaged = read_file(metrics);
+  for (int line = 1, at = 0; line < 5; ++line)
+    at = static_cast<int>(damaged.find('\n', at)) + 1, damaged[at] = 'x';
+  write_file(metrics, damaged + R"({"step": 2)");
+  const Ended e = succeed(command + " --resume auto --steps 20");
+  for (const char* line : {"line 2", "line 3", "line 4", "line 5"})
+    EXPECT_NE(std::string::npos, e.out.find(line + std::string(" is damaged, and is left out"))) << e.out;
+  EXPECT_EQ(std::string::npos, e.out.find("line 6 is damaged")) << e.out;
+  EXPECT_EQ(16u, losses("run").size());
+}
+
 TEST_F(Resume, AKilledRunResumesByTheSameCommand) {
   const std::string command =
       kShort + "--arch mlp --parallel data --checkpoint-every 4 --resume auto --output ";

@@ -23,7 +23,8 @@ const std::vector<std::string> kOfRuns{"args.json",
                                        "collectives-0.jsonl",
                                        "events.out.tfevents.1700000000.host.1.0",
                                        "checkpoints/step-5/weights.pt",
-                                       "checkpoints/step-6.tmp/weights.pt"};
+                                       "checkpoints/step-6.tmp/weights.pt",
+                                       "checkpoints/step-7/run.json"};
 
 class ForeignFiles : public Cli {
  protected:
@@ -49,6 +50,13 @@ class ForeignFiles : public Cli {
   std::map<std::string, std::string> foreign_;
 };
 
+TEST_F(ForeignFiles, ARunWithoutATraceLeavesATraceOfOthers) {
+  put("run/trace.json", "[]");
+  for (const char* again : {"", " --force", " --resume auto --steps 3"})
+    EXPECT_EQ(0, run(kTrain + "--arch mlp --steps 2 --output " + file("run") + again).status) << again;
+  expect_untouched();
+}
+
 TEST_F(ForeignFiles, ARunDoesNotBeginWhereItWouldReplaceThem) {
   for (const std::string& name : kOfRuns) {
     const std::string directory = "of " + std::to_string(foreign_.size());
@@ -56,7 +64,7 @@ TEST_F(ForeignFiles, ARunDoesNotBeginWhereItWouldReplaceThem) {
     put(directory + "/notes.txt", "mine");
     const std::string named = name.substr(0, name.find('/', 12));  // checkpoints/step-5
     for (const char* force : {"", " --force"})
-      expect_refused(kTrain + "--arch mlp --steps 1 --output '" + file(directory) + "'" + force,
+      expect_refused(kTrain + "--arch mlp --steps 1 --trace --output '" + file(directory) + "'" + force,
                      {named, "no run of this version wrote", "stays"});
     expect_untouched();
   }
