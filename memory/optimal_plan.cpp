@@ -22,6 +22,7 @@ using Set = std::uint64_t;  // of values
 constexpr int kMostValues = 64;
 constexpr std::size_t kMostLabels = 3'000'000;  // about a gigabyte
 constexpr double kTolerance = 1e-9;             // ms
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 Set only(int v) { return Set{1} << v; }
 
@@ -60,9 +61,15 @@ class Search {
       for (int i = 0; i < std::ssize(nodes); ++i)
         order.push_back(static_cast<int>((first + i) % std::ssize(nodes)));
       std::vector<double> left(nodes.size() + 1, 0);
-      for (std::size_t i = nodes.size(); i-- > 0;)
-        left[i] = left[i + 1] + nodes[static_cast<std::size_t>(order[i])].run_ms;
+      std::vector<Set> read(nodes.size() + 1, 0);
+      for (std::size_t i = nodes.size(); i-- > 0;) {
+        const MemoryNode& n = nodes[static_cast<std::size_t>(order[i])];
+        left[i] = left[i + 1] + n.run_ms;
+        read[i] = (read[i + 1] & ~set_of(n.outputs)) | set_of(n.inputs);
+      }
       left_ms_.push_back(std::move(left));
+      read_later_.push_back(std::move(read));
+      find_last_repeats(g);
     }
   }
 
@@ -93,6 +100,9 @@ class Search {
     for (std::size_t g = 0; g < p_.graphs.size(); ++g)
       for (const MemoryNode& n : p_.graphs[g].nodes)
         for (const int v : n.outputs) {
+          if (n.phase == Phase::forward)
+            maker_[static_cast<std::size_t>(number_.at(v))] = {
+                static_cast<int>(g), static_cast<int>(&n - p_.graphs[g].nodes.data())};
           if (n.phase == Phase::forward) of_forward_ |= set_of(v);
           if (n.phase == Phase::forward && g == 0 && p_.is_pair()) of_first_forward_ |= set_of(v);
         }
@@ -106,6 +116,24 @@ class Search {
         if (n.phase != Phase::forward)
           for (const int v : n.inputs)
             if (kind(v) != Kind::parameter) read_in_backward_ |= set_of(v);
+  }
+
+  // A node whose parameters an update has changed makes other values.
+  void find_last_repeats(int g) {
+    const auto& nodes = p_.graphs[static_cast<std::size_t>(g)].nodes;
+    const std::vector<int>& order = order_.back();
+    std::vector<int>& last = repeated_until_.emplace_back(nodes.size(), static_cast<int>(order.size()));
+    for (std::size_t n = 0; n < nodes.size(); ++n)
+      for (int i = static_cast<int>(order.size()) - 1; i >= 0; --i)
+        if (const MemoryNode& update = node(g, order[static_cast<std::size_t>(i)]);
+            update.phase == Phase::update && std::ranges::any_of(nodes[n].inputs, [&](int v) {
+              return kind(v) == Kind::parameter && contains(update.inputs, v);
+            }))
+          last[n] = i;
+  }
+  bool may_repeat(const Label& l, int g, int n) const {
+    return l.ran[static_cast<std::size_t>(g)] <=
+           repeated_until_[static_cast<std::size_t>(g)][static_cast<std::size_t>(n)];
   }
 
   Kind kind(int v) const { return p_.values[static_cast<std::size_t>(v)].kind; }
@@ -153,9 +181,26 @@ class Search {
     Set resident, host;
   };
 
+  // At least so long takes what is left: the nodes that have not run, and once more those that made what is
+  // read later and is nowhere any more. Infinite if that cannot be.
   double left_ms(const Label& l) const {
     double ms = 0;
-    for (std::size_t g = 0; g < order_.size(); ++g) ms += left_ms_[g][static_cast<std::size_t>(l.ran[g])];
+    Set lost = 0;
+    for (std::size_t g = 0; g < order_.size(); ++g) {
+      ms += left_ms_[g][static_cast<std::size_t>(l.ran[g])];
+      lost |= read_later_[g][static_cast<std::size_t>(l.ran[g])];
+    }
+    const Set gone = (of_forward_ | inputs_) & ~(l.resident | l.host | l.to_device);
+    lost &= gone;
+    for (Set seen = lost; lost != 0;) {
+      const auto [g, n] = maker_[static_cast<std::size_t>(std::countr_zero(lost))];
+      if (n < 0 || !may_repeat(l, g, n)) return kNever;
+      const MemoryNode& maker = node(g, n);
+      ms += maker.run_ms;
+      const Set needed = set_of(maker.inputs) & gone & ~seen;
+      lost = (lost & ~set_of(maker.outputs)) | needed;
+      seen |= needed | set_of(maker.outputs);
+    }
     return ms;
   }
   bool is_done(const Label& l) const {
@@ -199,7 +244,7 @@ class Search {
 
   void add(Label label) {
     const double estimate = label.clock + left_ms(label);
-    if (estimate > bound_ + kTolerance || label.live > limit_) return;
+    if (estimate == kNever || estimate > bound_ + kTolerance || label.live > limit_) return;
     std::vector<int>& others = best_[state_of(label)];
     for (const int other : others)
       if (no_worse(labels_[static_cast<std::size_t>(other)], label)) return;
@@ -294,14 +339,10 @@ class Search {
     l.may_return = true;
   }
 
-  // Whether a node that has not run reads the value, in this period.
+  // Whether a node that has not run reads the value, in this period and before another takes its place.
   bool is_read_later(const Label& l, int v) const {
     for (std::size_t g = 0; g < order_.size(); ++g)
-      for (std::size_t i = static_cast<std::size_t>(l.ran[g]); i < order_[g].size(); ++i) {
-        const MemoryNode& n = node(static_cast<int>(g), order_[g][i]);
-        if (contains(n.inputs, v)) return true;
-        if (contains(n.outputs, v)) return false;  // from here on it is another value
-      }
+      if (read_later_[g][static_cast<std::size_t>(l.ran[g])] & set_of(v)) return true;
     return false;
   }
 
@@ -334,13 +375,9 @@ class Search {
       const Set in = set_of(next.inputs), out = set_of(next.outputs);
       if ((in & ~from.resident) != 0) continue;
       Label l = child();
-      bool old = false;  // what remains of the value's earlier life, as of a pair's period before, goes first
-      for (const int v : next.outputs)
-        if (l.resident & set_of(v)) {
-          old = old || is_read_by_other(g, ran, v);
-          free(l, v);
-        }
-      if (old) continue;
+      for (const int v :
+           next.outputs)  // what remains of the value's earlier life, as of a pair's period before
+        if (l.resident & set_of(v)) free(l, v);
       with_room(l, bytes_of(out) + next.workspace_bytes, in, [&](Label&& roomy) {
         if (!compute(roomy, g, n, false)) return;
         ++roomy.ran[static_cast<std::size_t>(g)];
@@ -356,7 +393,7 @@ class Search {
         if (again.phase != Phase::forward || (out & intermediate_) != out || (out & ~from.resident) == 0)
           continue;
         if (!wraps && n >= from.ran[static_cast<std::size_t>(g)]) continue;
-        if ((in & ~from.resident) != 0) continue;
+        if ((in & ~from.resident) != 0 || !may_repeat(from, g, n)) continue;
         with_room(child(), bytes_of(out & ~from.resident) + again.workspace_bytes, in | out,
                   [&](Label&& roomy) {
                     if (compute(roomy, g, n, true)) add(std::move(roomy));
@@ -403,16 +440,6 @@ class Search {
       if (static_cast<std::size_t>(l.ran[g]) < order_[g].size()) return false;
     return true;
   }
-  // Whether a node of the graph, beside the one that has run last, still reads the value before another
-  // value takes its place.
-  bool is_read_by_other(int g, std::size_t ran, int v) const {
-    for (std::size_t i = ran; i < order_[static_cast<std::size_t>(g)].size(); ++i) {
-      const MemoryNode& n = node(g, order_[static_cast<std::size_t>(g)][i]);
-      if (contains(n.outputs, v)) return false;
-      if (contains(n.inputs, v)) return true;
-    }
-    return false;
-  }
   // Whether the value serves something from here on: a reader, or to make another value again, or a start.
   bool is_useful(const Label& l, int v) const {
     const Set s = set_of(v);
@@ -451,8 +478,14 @@ class Search {
   std::map<int, int> number_;  // of a value, among them
   Set inputs_ = 0, outputs_ = 0, intermediate_ = 0, of_forward_ = 0, of_first_forward_ = 0,
       read_in_backward_ = 0;
-  std::vector<std::vector<int>> order_;       // per graph: its nodes in the order of the period
-  std::vector<std::vector<double>> left_ms_;  // per graph and number of nodes that ran
+  std::vector<std::vector<int>> order_;           // per graph: its nodes in the order of the period
+  std::vector<std::vector<double>> left_ms_;      // per graph and number of nodes that ran
+  std::vector<std::vector<Set>> read_later_;      // the same: by a later node, and made before
+  std::vector<std::vector<int>> repeated_until_;  // per graph and node: as long as at most so many have run
+  struct Node {
+    int graph = -1, node = -1;
+  };
+  std::array<Node, kMostValues> maker_{};  // of each value of forward
   std::vector<Start> starts_;
   std::vector<Label> labels_;
   std::unordered_map<State, std::vector<int>, Hash> best_;  // labels of a state of which none beats another
@@ -470,7 +503,7 @@ std::optional<CostedPlan> optimal_plan(const MemoryProblem& problem, std::int64_
     // plan.
     MemoryProblem fast = problem;
     fast.link.bytes_per_ms = 1e300;
-    best = Search(fast, limit, copies, std::numeric_limits<double>::infinity()).run();
+    best = Search(fast, limit, copies, kNever).run();
     if (!best) return std::nullopt;
     best->cost = replay(problem, best->plan);
   }

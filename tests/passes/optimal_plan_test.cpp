@@ -1,0 +1,244 @@
+// No program of memory is faster than the optimal plan, and there is none if it finds none: an exhaustive
+// search tries them all.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <queue>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/memory/optimal_plan.h>
+
+#include "drawn_memory_problem.h"
+
+namespace tandem::testing {
+using namespace engine;
+namespace {
+
+using Kind = MemoryValue::Kind;
+
+// Where a program is: everything on which what may follow depends. Times count from now.
+struct State {
+  int ran[2] = {};
+  std::vector<bool> there, host, updated;
+  std::vector<int> copy;  // per value: none, to the host, from it
+  std::vector<double> end;
+  double channel[2] = {};
+  auto operator<=>(const State&) const = default;
+};
+
+// Dijkstra's algorithm over all states. What one instruction does is what the format says. But memory is
+// allocated only where it is filled, since earlier would only take room, and values are freed only for what
+// needs their room, no more of them than it takes.
+class Exhaustive {
+ public:
+  Exhaustive(const MemoryProblem& p, std::int64_t limit, double bound)
+      : p_(p), limit_(limit), bound_(bound) {}
+
+  // Returns the time of a program that takes less than the bound; infinite if there is none.
+  double run() {
+    const std::vector<int> choices = p_.is_pair() ? made_by_forward(0) : std::vector<int>{};
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t code = 0; code < std::size_t{1} << (2 * choices.size()); ++code) {
+      State s;
+      s.there = s.host = s.updated = std::vector<bool>(p_.values.size());
+      s.copy.assign(p_.values.size(), 0);
+      s.end.assign(p_.values.size(), 0);
+      bool possible = true;
+      for (std::size_t i = 0; i < choices.size(); ++i) {
+        s.there[index(choices[i])] = code >> (2 * i) & 1;
+        s.host[index(choices[i])] = code >> (2 * i + 1) & 1;
+        possible = possible && (kind(choices[i]) == Kind::intermediate || !s.host[index(choices[i])]);
+      }
+      for (std::size_t v = 0; v < p_.values.size(); ++v)
+        if (p_.values[v].kind == Kind::input) s.there[v] = true;
+      if (possible) least = std::min(least, from(s));
+    }
+    return least;
+  }
+
+ private:
+  static std::size_t index(int v) { return static_cast<std::size_t>(v); }
+  Kind kind(int v) const { return p_.values[index(v)].kind; }
+  const std::vector<MemoryNode>& nodes(int g) const { return p_.graphs[index(g)].nodes; }
+  std::vector<int> made_by_forward(int g) const {
+    std::vector<int> made;
+    for (const MemoryNode& n : nodes(g))
+      if (n.phase == Phase::forward) made.insert(made.end(), n.outputs.begin(), n.outputs.end());
+    return made;
+  }
+  std::int64_t live(const State& s) const {
+    std::int64_t bytes = p_.static_bytes;
+    for (std::size_t v = 0; v < p_.values.size(); ++v) bytes += s.there[v] ? p_.values[v].bytes : 0;
+    return bytes;
+  }
+
+  double from(const State& start) {
+    best_.clear();
+    queue_ = {};
+    reach(start, 0);
+    while (!queue_.empty()) {
+      const auto [time, s] = queue_.top();
+      queue_.pop();
+      if (best_.at(s) < time) continue;
+      if (is_end(s, start)) return time;
+      expand(s, time);
+    }
+    return std::numeric_limits<double>::infinity();
+  }
+
+  bool is_end(const State& s, const State& start) const {
+    for (int g = 0; g < std::ssize(p_.graphs); ++g)
+      if (s.ran[g] < std::ssize(nodes(g))) return false;
+    for (std::size_t v = 0; v < p_.values.size(); ++v) {
+      if (s.copy[v] != 0) return false;
+      const bool is_output = p_.values[v].kind == Kind::output, was_there = p_.is_pair() && start.there[v];
+      if ((is_output || was_there) && !s.there[v]) return false;
+      if (p_.is_pair() && start.host[v] && !s.host[v]) return false;
+    }
+    return true;  // what else is there can be freed at no cost
+  }
+
+  double left_ms(const State& s) const {
+    double ms = 0;
+    for (int g = 0; g < std::ssize(p_.graphs); ++g) {
+      const int count = static_cast<int>(nodes(g).size());
+      const int first = p_.is_pair() && g == 0 ? p_.graphs[0].forward_nodes() : 0;
+      for (int i = s.ran[g]; i < count; ++i) ms += nodes(g)[index((first + i) % count)].run_ms;
+    }
+    return ms;
+  }
+
+  // Frees as little as there is room for `need` more bytes, in all ways, none of `stay`.
+  template <class F>
+  void with_room(const State& s, std::int64_t need, const std::vector<int>& stay, const F& act, int v = 0) {
+    if (live(s) + need <= limit_) return act(s);
+    for (; v < std::ssize(p_.values); ++v) {
+      const bool may =
+          s.there[index(v)] && s.copy[index(v)] == 0 && !(p_.is_pair() && kind(v) == Kind::input);
+      if (!may || std::ranges::find(stay, v) != stay.end()) continue;
+      State without = s;
+      without.there[index(v)] = false;
+      with_room(without, need, stay, act, v + 1);
+    }
+  }
+
+  void reach(State s, double time, double passed = 0) {
+    if (live(s) > limit_ || time + passed + left_ms(s) > bound_) return;
+    const auto later = [&](double t) { return std::max(0.0, std::round((t - passed) * 1e7) / 1e7); };
+    for (double& c : s.channel) c = later(c);
+    for (std::size_t v = 0; v < s.end.size(); ++v) s.end[v] = s.copy[v] != 0 ? later(s.end[v]) : 0;
+    const auto [at, fresh] = best_.try_emplace(s, time + passed);
+    if (!fresh && at->second <= time + passed) return;
+    at->second = time + passed;
+    queue_.emplace(time + passed, std::move(s));
+  }
+
+  bool can_read(const State& s, int v) const {
+    return kind(v) == Kind::parameter || (s.there[index(v)] && s.copy[index(v)] == 0);
+  }
+  void compute(const State& s, double time, int g, int i, bool again) {
+    const MemoryNode& n = nodes(g)[index(i)];
+    std::vector<int> stay = n.inputs;
+    std::int64_t need = n.workspace_bytes;
+    for (const int v : n.inputs)
+      if (!can_read(s, v) || (again && s.updated[index(v)])) return;
+    for (const int v : n.outputs) {
+      if (s.copy[index(v)] != 0 || (again && kind(v) != Kind::intermediate)) return;
+      if (!s.there[index(v)]) need += p_.values[index(v)].bytes;
+      stay.push_back(v);
+    }
+    with_room(s, need, stay, [&](State next) {
+      for (const int v : n.outputs) {
+        next.there[index(v)] = true;
+        if (!again) next.host[index(v)] = false;
+      }
+      for (const int v : n.inputs)
+        if (n.phase == Phase::update && kind(v) == Kind::parameter) next.updated[index(v)] = true;
+      if (!again) ++next.ran[g];
+      reach(std::move(next), time, n.run_ms);
+    });
+  }
+
+  void expand(const State& s, double time) {
+    for (int g = 0; g < std::ssize(p_.graphs); ++g) {
+      const int count = static_cast<int>(nodes(g).size());
+      const int first = p_.is_pair() && g == 0 ? p_.graphs[0].forward_nodes() : 0;
+      if (s.ran[g] < count) compute(s, time, g, (first + s.ran[g]) % count, false);
+      for (int i = 0; i < count; ++i)
+        if (nodes(g)[index(i)].phase == Phase::forward && (first > 0 || i < s.ran[g]))
+          compute(s, time, g, i, true);
+    }
+    for (int v = 0; v < std::ssize(p_.values); ++v) {
+      const auto at = index(v);
+      if (s.copy[at] != 0) {
+        State next = s;
+        if (s.copy[at] == 1) next.host[at] = true;
+        next.copy[at] = 0;
+        reach(std::move(next), time, s.end[at]);
+        continue;
+      }
+      if (kind(v) != Kind::intermediate || s.there[at] == s.host[at]) continue;
+      with_room(s, s.there[at] ? 0 : p_.values[at].bytes, {v}, [&](State next) {
+        double& channel = next.channel[s.host[at] && p_.link.duplex ? 1 : 0];
+        next.end[at] = channel = channel + p_.copy_ms(v);
+        next.copy[at] = s.host[at] ? 2 : 1;
+        next.there[at] = true;
+        reach(std::move(next), time);
+      });
+    }
+  }
+
+  const MemoryProblem& p_;
+  const std::int64_t limit_;
+  const double bound_;
+  std::map<State, double> best_;
+  using Entry = std::pair<double, State>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+};
+
+// Under the smallest of some limits that there is a plan for, and the one before, for which there is none.
+TEST(OptimalPlan, IsNotSlowerThanAnyProgram) {
+  const double never = std::numeric_limits<double>::infinity();
+  std::mt19937_64 rng(5);  // always the same: the time that the search takes differs much
+  int slower = 0, impossible = 0;
+  for (int i = 0; i < 54; ++i) {
+    SCOPED_TRACE(i);
+    MemoryProblem p = drawn_problem(rng, 1, 2);
+    const CostedPlan whole = *plan_of(p, retain_all(p), 1'000'000);
+    const auto limit = [&](int share) {
+      return p.static_bytes + (whole.cost.peak_bytes - p.static_bytes) * share / 20;
+    };
+    int share = 10;
+    std::optional<CostedPlan> plan;
+    while (!(plan = optimal_plan(p, limit(share), /*copies=*/true))) ++share;
+    if (share == 20 || p.values.size() > 13) continue;  // trivial, or too many
+    EXPECT_EQ(never, Exhaustive(p, limit(share), plan->cost.time_ms - 1e-5).run());
+    slower += plan->cost.time_ms > whole.cost.time_ms + 1e-5;
+    if (share == 10) continue;
+    p.link.bytes_per_ms = 1e300;  // time does not matter
+    EXPECT_EQ(never, Exhaustive(p, limit(share - 1), never).run());
+    ++impossible;
+  }
+  EXPECT_GT(slower, 5);
+  EXPECT_GT(impossible, 5);
+}
+
+// The search itself finds what the optimal plan takes, and nothing below it.
+TEST(OptimalPlan, IsOneOfThePrograms) {
+  std::mt19937_64 rng(6);
+  for (int i = 0; i < 8; ++i) {
+    const MemoryProblem p = drawn_problem(rng, 1, 1 + i % 2);
+    const std::int64_t whole = plan_of(p, retain_all(p), 1'000'000)->cost.peak_bytes;
+    const auto plan = optimal_plan(p, p.static_bytes + (whole - p.static_bytes) * 7 / 10, /*copies=*/true);
+    if (!plan) continue;
+    EXPECT_NEAR(plan->cost.time_ms, Exhaustive(p, plan->cost.peak_bytes, plan->cost.time_ms + 1e-5).run(),
+                1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
