@@ -194,8 +194,7 @@ class Planner {
     for (const auto& closure : closures_)
       for (const Place place : closure)
         for (const int v : node(place).outputs)
-          if (node(place).outputs.size() > 1)
-            repeated[static_cast<std::size_t>(v)] = any = true;
+          if (node(place).outputs.size() > 1) repeated[static_cast<std::size_t>(v)] = any = true;
     events_.clear();
     if (!any) return;
     events_.resize(uses_.size());
@@ -275,33 +274,40 @@ class Planner {
   void release_copied(std::int64_t need) {
     while (!leaving_.empty() && (machine_->copied_at(leaving_.front()) <= machine_->clock_ms() ||
                                  machine_->live_bytes() + need > limit_)) {
-      step(MemoryStep::Kind::wait, leaving_.front());
-      free(leaving_.front());
-      leaving_.pop_front();
+      const int v = leaving_.front();
+      stays(v);
+      step(MemoryStep::Kind::wait, v);
+      free(v);
     }
   }
   void alloc(int v, std::int64_t more = 0) {
     release_copied(bytes(v) + more);
     if (leaves(v)) {  // it is needed again before its copy has ended
-      std::erase(leaving_, v);
+      stays(v);
       step(MemoryStep::Kind::wait, v);
       return;
     }
     if (!machine_->is_resident(v)) step(MemoryStep::Kind::alloc, v);
   }
-  bool leaves(int v) const { return std::ranges::find(leaving_, v) != leaving_.end(); }
+  bool leaves(int v) const { return leaves_[static_cast<std::size_t>(v)]; }
+  void leave(int v) {
+    leaving_.push_back(v);
+    leaves_[static_cast<std::size_t>(v)] = true;
+  }
+  void stays(int v) {
+    if (!leaves(v)) return;
+    std::erase(leaving_, v);
+    leaves_[static_cast<std::size_t>(v)] = false;
+  }
 
   // A value that has not left yet stays, though nothing may read it before its copy has ended.
   void begin_fetch(int v) {
-    if (leaves(v)) {
-      std::erase(leaving_, v);
-      return;
-    }
+    if (leaves(v)) return stays(v);
     alloc(v);
     step(MemoryStep::Kind::h2d, v);
   }
   void release_source(int v) {
-    std::erase(leaving_, v);
+    stays(v);
     step(MemoryStep::Kind::wait, v);
     free(v);
   }
@@ -311,7 +317,7 @@ class Planner {
       if (treated(v) == Treatment::swap && deadline(v) == i && !machine_->is_resident(v)) begin_fetch(v);
       if (machine_->is_under_copy(v)) {
         step(MemoryStep::Kind::wait, v);
-        std::erase(leaving_, v);
+        stays(v);
       }
     }
     std::int64_t need = n.workspace_bytes;
@@ -335,7 +341,7 @@ class Planner {
         return std::any_of(nodes.begin() + static_cast<std::ptrdiff_t>(k) + 1, nodes.end(),
                            [&](Place later) { return contains(node(later).inputs, v); });
       };
-      const auto stays = [&](int v) {
+      const auto remains = [&](int v) {
         const Uses& u = uses(v);
         if (is_given(v)) return true;
         if (u.first_backward == kNever || i > u.last_backward) return false;
@@ -345,7 +351,7 @@ class Planner {
       };
       for (const auto* values : {&n.inputs, &n.outputs})
         for (const int v : *values)
-          if (machine_->is_resident(v) && ((!stays(v) && !is_read(v)) || is_made_next(v, i, k))) free(v);
+          if (machine_->is_resident(v) && ((!remains(v) && !is_read(v)) || is_made_next(v, i, k))) free(v);
     }
   }
 
@@ -367,7 +373,7 @@ class Planner {
             if (kind(v) != Kind::output) free(v);
           } else if (treated(v) == Treatment::swap) {
             step(MemoryStep::Kind::d2h, v);
-            leaving_.push_back(v);
+            leave(v);
           } else if (treated(v) != Treatment::retain) {
             free(v);
           }
@@ -388,6 +394,7 @@ class Planner {
       }
     machine_.emplace(p_, plan_.resident_at_start, plan_.host_at_start);
     leaving_.clear();
+    leaves_.assign(uses_.size(), false);
     begins_.assign(list_.size(), 0);
     full_.assign(list_.size(), 0);
     std::vector<std::vector<int>> fetched(list_.size());
@@ -426,7 +433,8 @@ class Planner {
   std::vector<double> begins_;                // per place: when it begins
   std::vector<std::int64_t> full_;            // per place: the most bytes there
   std::int64_t highest_ = 0;
-  std::deque<int> leaving_;  // under copy to the host, to be freed then
+  std::deque<int> leaving_;   // under copy to the host, to be freed then
+  std::vector<bool> leaves_;  // per value: whether it is one of them
   std::optional<MemoryMachine> machine_;
   MemoryPlan plan_;
   MemoryCost cost_;

@@ -64,7 +64,8 @@ class Greedy {
         first_readers_(first_readers(problem)),
         d_(retain_all(problem)),
         now_(*plan_of(problem, d_, limit)),
-        left_(candidates_of(problem)) {
+        left_(candidates_of(problem)),
+        at_once_(1 + static_cast<int>(left_.size()) / kPlannedOneByOne) {
     if (!options.multiplexes || !problem.is_pair()) return;
     for (int half = 0; half < 2; ++half)
       d_.forward_before[half].assign(problem.graphs[static_cast<std::size_t>(half)].nodes.size(), 0);
@@ -75,7 +76,7 @@ class Greedy {
     MemoryDecisions best = d_;
     Rank rank = rank_of(now_, limit_);
     while (rank.first > 0 && !left_.empty()) {
-      take_one();
+      take_some();
       if (rank_of(now_, limit_) >= rank) continue;
       rank = rank_of(now_, limit_);
       best = d_;
@@ -91,25 +92,47 @@ class Greedy {
   };
   Treatment& treatment(MemoryDecisions& d, int v) const { return d.values[static_cast<std::size_t>(v)]; }
 
-  void take_one() {
-    const int s = *std::ranges::max_element(left_, {}, [&](int v) {
-      return lifetimes_.rest_ms(v) - (options_.free_time ? 2 * p_.copy_ms(v) : 0);
-    });
-    const std::vector<int> count = counts();
-    int r = left_.front();
-    double most = -1;
-    for (const int v : left_)
-      if (const double ratio = recompute_ratio(v, count[static_cast<std::size_t>(v)]); ratio > most)
-        most = ratio, r = v;
-    Try recomputed{r, d_, {}};
-    treatment(recomputed.decisions, r) = Treatment::recompute;
-    recomputed.plan = plan_of(p_, recomputed.decisions, limit_);
-    Try chosen = p_.can_copy() ? try_swap(s) : recomputed;
-    if (recomputed.plan && recomputed.plan->cost.time_ms < chosen.plan->cost.time_ms) chosen = recomputed;
+  void take_some() {
+    Try recomputed = try_recompute(next_to_recompute());
+    Try chosen = p_.can_copy() ? try_swap(next_to_swap()) : recomputed;
+    if (recomputed.plan && recomputed.plan->cost.time_ms < chosen.plan->cost.time_ms)
+      chosen = std::move(recomputed);
     std::erase(left_, chosen.value);
     if (!chosen.plan) return;
     d_ = std::move(chosen.decisions);
     now_ = std::move(*chosen.plan);
+    if (at_once_ > 1) take_alike(treatment(d_, chosen.value));
+  }
+
+  // In a large graph the next values are treated alike, without a plan for each, as far as they are needed.
+  void take_alike(Treatment t) {
+    const MemoryDecisions before = d_;
+    std::int64_t above = now_.cost.peak_bytes - limit_;
+    for (int i = 1; i < at_once_ && above > 0 && !left_.empty(); ++i) {
+      const int v = t == Treatment::swap ? next_to_swap() : next_to_recompute();
+      treatment(d_, v) = t;
+      std::erase(left_, v);
+      above -= p_.values[static_cast<std::size_t>(v)].bytes;
+    }
+    if (auto plan = plan_of(p_, d_, limit_))
+      now_ = std::move(*plan);
+    else  // one of them cannot be computed again
+      d_ = before;
+  }
+
+  int next_to_swap() const {
+    return *std::ranges::max_element(left_, {}, [&](int v) {
+      return lifetimes_.rest_ms(v) - (options_.free_time ? 2 * p_.copy_ms(v) : 0);
+    });
+  }
+  int next_to_recompute() const {
+    const std::vector<int> count = counts();
+    int best = left_.front();
+    double most = -1;
+    for (const int v : left_)
+      if (const double ratio = recompute_ratio(v, count[static_cast<std::size_t>(v)]); ratio > most)
+        most = ratio, best = v;
+    return best;
   }
 
   // Per value, how many recomputed values it is made again for.
@@ -133,26 +156,52 @@ class Greedy {
     return found;
   }
 
+  Try try_recompute(int v) const {
+    Try t{v, d_, {}};
+    treatment(t.decisions, v) = Treatment::recompute;
+    t.plan = plan_of(p_, t.decisions, limit_);
+    return t;
+  }
   Try try_swap(int v) const {
     Try t{v, d_, {}};
     treatment(t.decisions, v) = Treatment::swap;
     t.plan = plan_of(p_, t.decisions, limit_);
     if (!options_.multiplexes || !p_.is_pair()) return t;
-    const auto [half, reader] = first_readers_[static_cast<std::size_t>(v)];
-    auto& before = t.decisions.forward_before[half];
-    const int forward = p_.graphs[static_cast<std::size_t>(1 - half)].forward_nodes();
-    while (t.plan->cost.stall_ms > now_.cost.stall_ms + 1e-9 && before[reader] < forward) {
-      const MemoryDecisions saved = t.decisions;
-      for (std::size_t b = reader; b < before.size(); ++b) before[b] = std::min(before[b] + 1, forward);
-      auto plan = plan_of(p_, t.decisions, limit_);
-      if (plan->cost.peak_bytes > std::max(limit_, t.plan->cost.peak_bytes) ||
-          plan->cost.time_ms > t.plan->cost.time_ms) {
-        t.decisions = saved;
-        break;
-      }
-      t.plan = std::move(plan);
+    int most = p_.graphs[0].forward_nodes() + p_.graphs[1].forward_nodes();
+    for (int tries = 0; tries < kMostMoves; ++tries) {
+      const int count = std::min(most, nodes_as_long_as_stall(t));
+      if (count == 0) break;
+      if (!move_forward(t, count)) most = count / 2;
     }
     return t;
+  }
+
+  // How many forward nodes of the other graph, that could move before the first reader of the swapped value,
+  // take as long as it stalls.
+  int nodes_as_long_as_stall(const Try& t) const {
+    const auto [half, reader] = first_readers_[static_cast<std::size_t>(t.value)];
+    const MemoryGraph& other = p_.graphs[static_cast<std::size_t>(1 - half)];
+    const double stall = t.plan->cost.stall_ms - now_.cost.stall_ms;
+    const int first = t.decisions.forward_before[half][reader], forward = other.forward_nodes();
+    int count = 0;
+    for (double ms = 0; stall > 1e-9 && ms < stall && first + count < forward; ++count)
+      ms += other.nodes[static_cast<std::size_t>(first + count)].run_ms;
+    return count;
+  }
+  // Moves so many there. Returns whether that helps; if not, they stay.
+  bool move_forward(Try& t, int count) const {
+    const auto [half, reader] = first_readers_[static_cast<std::size_t>(t.value)];
+    const int forward = p_.graphs[static_cast<std::size_t>(1 - half)].forward_nodes();
+    MemoryDecisions moved = t.decisions;
+    auto& before = moved.forward_before[half];
+    for (std::size_t b = reader; b < before.size(); ++b) before[b] = std::min(before[b] + count, forward);
+    auto plan = plan_of(p_, moved, limit_);
+    if (plan->cost.peak_bytes > std::max(limit_, t.plan->cost.peak_bytes) ||
+        plan->cost.time_ms > t.plan->cost.time_ms)
+      return false;
+    t.decisions = std::move(moved);
+    t.plan = std::move(plan);
+    return true;
   }
   using Reader = std::pair<int, std::size_t>;
   // Per value: its graph, and its first reader among the nodes of backward and update.
@@ -181,7 +230,10 @@ class Greedy {
   std::vector<Reader> first_readers_;
   MemoryDecisions d_;
   CostedPlan now_;
-  std::vector<int> left_;  // neither swapped nor recomputed yet
+  std::vector<int> left_;                       // neither swapped nor recomputed yet
+  static constexpr int kPlannedOneByOne = 300;  // values at most
+  static constexpr int kMostMoves = 4;          // of forward nodes, for one swap
+  const int at_once_;
 };
 
 MemoryDecisions greedy(const MemoryProblem& problem, std::int64_t limit, Greedy::Options options) {
