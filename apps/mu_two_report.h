@@ -14,8 +14,9 @@ struct MuTwoOptions {
 };
 std::string mu_two_figure_help();
 
-/// Returns the page about μ-TWO: Figs. 1, 3, 7, 8 and 9, simulated on the paper's devices from the graphs of
-/// its six networks. Throws Error if an option names what is not there.
+/// Returns the page about μ-TWO: Figs. 1, 3, 7, 8, 9 and Table E, simulated on the paper's devices from the
+/// graphs of its six networks; and Figs. 1 and 8, measured on this machine with smaller ones. Throws Error if
+/// an option names what is not there.
 Report mu_two_report(const MuTwoOptions& options, const SaveReport& save);
 
 }  // namespace tandem::apps

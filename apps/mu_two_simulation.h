@@ -51,6 +51,10 @@ class MuTwoSimulation {
   MuTwoOutcome mu_two(int models, const std::string& policy = "mu-two+");
   /// An array of all models on a device that is large enough.
   MuTwoOutcome unlimited(int models);
+  /// An array, or a pair of arrays, with the plan of a policy for the device's memory.
+  MuTwoOutcome planned(const std::vector<int>& arrays, const std::string& policy) {
+    return planned(arrays, policy, device_.bytes);
+  }
   /// The step of arrays as a memory problem: of one array, or of a pair.
   const MemoryProblem& problem_of(const std::vector<int>& arrays);
 

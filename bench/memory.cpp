@@ -11,6 +11,7 @@
 #include <tandem/plan/build.h>
 
 #include "command_line.h"
+#include "drawn_inputs.h"
 #include "measure.h"
 #include "report.h"
 #include "training.h"
@@ -48,7 +49,7 @@ void measure(const Options& o) {
   net.module->initialize(1);
   const Graph forward = nn::traced_loss(net);
   Strategy s{.optimizer = SgdOptions{.momentum = 0.9}, .threads = o.threads};
-  DrawnInputs host(net);
+  apps::DrawnInputs host(net);
   const Program plain = build(forward, s);
   Profile profile;
   profile.measure(plain, cpu_kernels(), host, net.module->state());

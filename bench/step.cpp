@@ -9,6 +9,7 @@
 
 #include "ceilings.h"
 #include "command_line.h"
+#include "drawn_inputs.h"
 #include "kernel_alone.h"
 #include "measure.h"
 #include "training.h"
@@ -83,7 +84,7 @@ void measure(const std::string& name, const Options& o, const Ceilings& most) {
   const double begin = steady_seconds();
   const Program p = build(forward, s);
   const double build_seconds = steady_seconds() - begin;
-  DrawnInputs host(net);
+  apps::DrawnInputs host(net);
   Session session(p, thread_comms(p.ranks()), host, {.spans = 1'000'000});
   session.load(net.module->state());
   const std::vector<double> seconds = step_seconds(session, o.steps);

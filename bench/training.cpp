@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <random>
-
-#include <tandem/core/base/element.h>
 
 namespace tandem::bench {
 using namespace engine;
@@ -33,33 +30,6 @@ void DrawnHost::fill(const HostInput& in) {
     std::memcpy(in.as<float>().data(), images_.data(), in.bytes.size());
   else if (in.name == kLabelsInput)
     std::ranges::copy(labels_, in.as<std::int32_t>().begin());
-  else
-    in.set(0, in.name == kSeedInput ? 1 : 1e-3);
-}
-
-DrawnInputs::DrawnInputs(const nn::WholeNetwork& net) {
-  std::mt19937_64 rng(1);
-  for (const auto* list : {&net.inputs, &net.labels})
-    for (const nn::NetworkInput& input : *list) {
-      const std::vector<std::int64_t>& counts = input.counts;
-      const auto columns = counts.size() > 1 ? static_cast<std::int64_t>(counts.size()) : 1;
-      const std::int64_t places = columns > 1 ? input.type.elements() / input.type.shape[0] / columns : 1;
-      std::vector<std::byte>& bytes = drawn_[input.name];
-      bytes.resize(static_cast<std::size_t>(input.type.bytes()));
-      for (std::int64_t i = 0; i < input.type.elements(); ++i) {
-        double value = std::uniform_real_distribution<>(-1, 1)(rng);
-        if (input.type.dtype == DType::b8) value = 1;
-        if (!counts.empty())
-          value = static_cast<double>(static_cast<std::int64_t>(rng() >> 1) %
-                                      counts[static_cast<std::size_t>(i / places % columns)]);
-        store_element(input.type.dtype, bytes.data(), i, value);
-      }
-    }
-}
-
-void DrawnInputs::fill(const HostInput& in) {
-  if (const auto drawn = drawn_.find(std::string(in.name)); drawn != drawn_.end())
-    std::memcpy(in.bytes.data(), drawn->second.data(), in.bytes.size());
   else
     in.set(0, in.name == kSeedInput ? 1 : 1e-3);
 }

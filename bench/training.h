@@ -1,7 +1,5 @@
 #pragma once
-#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -25,18 +23,6 @@ class DrawnHost final : public engine::Host {
  private:
   std::vector<float> images_;
   std::vector<std::int32_t> labels_;
-};
-
-/// Gives a network the same drawn inputs and labels again and again: numbers uniform in −1 … 1, ids uniform
-/// over what they name, masks that are true.
-class DrawnInputs final : public engine::Host {
- public:
-  explicit DrawnInputs(const nn::WholeNetwork& net);
-  void fill(const engine::HostInput& in) override;
-  void deliver(const engine::HostResult&) override {}
-
- private:
-  std::map<std::string, std::vector<std::byte>> drawn_;
 };
 
 /// Returns the seconds of `steps` training steps, sorted, after two that do not count.

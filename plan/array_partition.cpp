@@ -24,19 +24,9 @@ struct Turn {
 
 bool takes_pairs(const Strategy& s) { return s.memory_plan.empty() || memory_policy(s.memory_plan).pairs; }
 
-// The time of a batch in the steady state.
-double batch_ms(const Program& program) {
-  const auto seconds = [&](std::int64_t batches) {
-    SimBackend sim(program);
-    run(sim, batches);
-    return sim.now();
-  };
-  return (seconds(4) - seconds(3)) * kMsPerSecond;
-}
-
 Turn judge(const Graph& forward, const Strategy& strategy) try {
   const Program program = build(forward, strategy);
-  return {planned_peak(program), batch_ms(program)};
+  return {planned_peak(program), simulated_batch_seconds(program) * kMsPerSecond};
 } catch (const Error& e) {
   return {.why_not = e.what()};
 }

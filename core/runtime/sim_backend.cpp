@@ -233,4 +233,13 @@ void SimBackend::flush() {
   std::ranges::fill(ended_, 0);  // the next run counts its units from 0
 }
 
+double simulated_batch_seconds(const Program& program) {
+  const auto seconds = [&](std::int64_t batches) {
+    SimBackend sim(program);
+    run(sim, batches);
+    return sim.now();
+  };
+  return seconds(4) - seconds(3);
+}
+
 }  // namespace tandem::engine

@@ -88,4 +88,7 @@ class SimBackend final : public Backend {
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
 };
 
+/// Returns the simulated seconds from batch to batch in the steady state of a run.
+double simulated_batch_seconds(const Program& program);
+
 }  // namespace tandem::engine
