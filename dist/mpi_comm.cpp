@@ -32,6 +32,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -204,6 +205,16 @@ void MpiTransport::listen_for_abort() {
 
 }  // namespace
 
+namespace {
+
+// Open MPI writes to the sockets of ranks that are gone, and SIGPIPE would end this process without a word.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
 MpiSession::State::State(const MpiStart& start) : start(start), launch(launch_environment()) {
   const FirstMeeting meeting(launch, start.patience, start.deadline, start.tell);
   int initialized = 0, finalized = 0, provided = 0;
@@ -219,6 +230,7 @@ MpiSession::State::State(const MpiStart& start) : start(start), launch(launch_en
   }
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size > 1) ignore_broken_pipes();
   std::string problem;
   if (provided < MPI_THREAD_MULTIPLE)
     problem = "this MPI does not allow calls from several threads (MPI_THREAD_MULTIPLE)";

@@ -32,7 +32,8 @@ class MpiSession {
  public:
   /// Initializes MPI for calls from several threads at once, unless the program has initialized MPI already.
   /// Throws Error if Tandem was built without MPI, or if MPI lacks thread support, was finalized before, or
-  /// has another number of ranks than the launcher announced. Ends the process if not all ranks come.
+  /// has another number of ranks than the launcher announced. Ends the process if not all ranks come. If there
+  /// are several, ignores SIGPIPE, unless the program handles it.
   explicit MpiSession(const MpiStart& start = {});
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
