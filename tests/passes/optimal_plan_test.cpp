@@ -205,7 +205,7 @@ TEST(OptimalPlan, IsNotSlowerThanAnyProgram) {
   const double never = std::numeric_limits<double>::infinity();
   std::mt19937_64 rng(5);  // always the same: the time that the search takes differs much
   int slower = 0, impossible = 0;
-  for (int i = 0; i < 54; ++i) {
+  for (int i = 0; i < 40; ++i) {
     SCOPED_TRACE(i);
     MemoryProblem p = drawn_problem(rng, 1, 2);
     const CostedPlan whole = *plan_of(p, retain_all(p), 1'000'000);
