@@ -18,6 +18,7 @@
 #include "log.h"
 #include "mu_two_measured.h"
 #include "mu_two_simulation.h"
+#include "mu_two_techniques.h"
 
 namespace tandem::apps {
 namespace {
@@ -81,7 +82,10 @@ class MuTwoReport {
     if (wants("fig3")) fig3();
     if (wants("fig1")) fig1();
     if (wants("fig8") || wants("fig7") || wants("fig9")) fig8();
-    if (wants("table-e")) table_e();
+    if (wants("table-e"))
+      add(techniques_figure(
+          chosen(), [this](const MuTwoNetwork& n) -> auto& { return simulation(n, mu_two_a100()); },
+          report_.claims));
     if (wants("kernels")) kernels();
     measured();
     return std::move(report_);
@@ -94,6 +98,11 @@ class MuTwoReport {
  private:
   bool wants(const std::string& figure) const { return o_.only.empty() || contains(o_.only, figure); }
   bool wants(const MuTwoNetwork& n) const { return o_.networks.empty() || contains(o_.networks, n.network); }
+  std::vector<MuTwoNetwork> chosen() const {
+    std::vector<MuTwoNetwork> all = networks();
+    std::erase_if(all, [this](const MuTwoNetwork& n) { return !wants(n); });
+    return all;
+  }
   void add(Figure figure) {
     report_.figures.push_back(std::move(figure));
     save_(report_);
@@ -209,54 +218,6 @@ class MuTwoReport {
     report_.claims.push_back(claim("a larger array takes less time for each model, and more memory",
                                    "of all networks", holds,
                                    holds ? "of all networks" : "not of all networks", ""));
-  }
-
-  // What each technique costs that trains beyond the device's memory.
-  void table_e() {
-    constexpr int kModels = 8;
-    struct Technique {
-      const char *title, *policy;
-      std::vector<int> arrays;
-    };
-    const Technique techniques[] = {{"vDNN", "vdnn", {kModels}},
-                                    {"checkpoint", "checkpoint", {kModels}},
-                                    {"Capuchin", "capuchin", {kModels}},
-                                    {"μ-TWO", "mu-two+", {kModels / 2, kModels / 2}}};
-    Figure figure{
-        "table-e",
-        "Table E: what techniques for more than the memory cost",
-        fmt::format(
-            "{} models on the A100: one array, or μ-TWO's pair of arrays. Computing again and waiting, "
-            "over the computation without a limit. No value: the technique has no plan that fits. "
-            "Checkpoints stand for Checkmate, whose exact search is for small graphs.",
-            kModels),
-        Kind::bars,
-        "network",
-        "technique",
-        "cost",
-        "share",
-        {}};
-    bool holds = true;
-    double most = 0;
-    for (const MuTwoNetwork& network : networks()) {
-      if (!wants(network)) continue;
-      MuTwoSimulation& s = simulation(network, mu_two_a100());
-      Panel panel{network.title, {}, {{"computes again", {}}, {"waits", {}}}};
-      std::vector<double> lost;
-      for (const Technique& t : techniques) {
-        const MuTwoOutcome o = s.planned(t.arrays, t.policy);
-        panel.places.push_back(t.title);
-        panel.series[0].values.push_back(o.possible ? o.recompute_ms / o.compute_ms : kNone);
-        panel.series[1].values.push_back(o.possible ? o.stall_ms / o.compute_ms : kNone);
-        lost.push_back(o.possible ? (o.recompute_ms + o.stall_ms) / o.compute_ms : kNone);
-      }
-      for (const double other : lost) holds = holds && !(lost.back() > other + 1e-9);
-      if (!std::isnan(lost.back())) most = std::max(most, lost.back());
-      figure.panels.push_back(std::move(panel));
-    }
-    add(std::move(figure));
-    report_.claims.push_back(claim("μ-TWO loses least of all techniques, to computing again and to waiting",
-                                   "low and none", holds, fmt::format("at most {:.1f} %", 100 * most), ""));
   }
 
   void measured() {
