@@ -96,12 +96,14 @@ class Measured {
     Session session(program, thread_comms(1), host_, {});
     session.load(state(models));
     session.run(0, 1);
-    std::vector<double> ms;
-    for (int i = 0; i < kRounds; ++i) {
+    const auto seconds = [&](int steps) {
       const double begin = steady_seconds();
-      session.run(1 + i * kSteps, kSteps);
-      ms.push_back((steady_seconds() - begin) * kMsPerSecond / kSteps);
-    }
+      session.run(1, steps);
+      return steady_seconds() - begin;
+    };
+    std::vector<double> ms;  // without what filling and draining a pair takes
+    for (int i = 0; i < kRounds; ++i)
+      ms.push_back((seconds(2 * kSteps) - seconds(kSteps)) * kMsPerSecond / kSteps);
     std::ranges::sort(ms);
     return ms[kRounds / 2];
   }
@@ -122,6 +124,16 @@ class Measured {
   DrawnInputs host_;
   const Graph forward_;
 };
+
+// Nothing if no plan fits.
+std::optional<Program> planned(const Measured& measured, const Strategy& s, const std::string& title) {
+  try {
+    return measured.program(s);
+  } catch (const Error& e) {
+    log_info(fmt::format("{} of {}: {}", s.memory_plan, title, e.what()));
+    return std::nullopt;
+  }
+}
 
 double flops_of(const Program& program) {
   double flops = 0;
@@ -205,17 +217,14 @@ void MuTwoMeasurement::systems() {
       s.copy_link = {.bytes_per_ms = slower * kA100LinkBytes / kMsPerSecond};
       double plan_ms = kNone;
       ms.push_back(kNone);
-      try {
-        const Program program = measured.program(s);
-        plan_ms = simulated_batch_seconds(program) * kMsPerSecond;
-        ms.back() = measured.step_ms(program, kModels);
-      } catch (const Error& e) {
-        log_info(fmt::format("{} of {}: {}", s.memory_plan, network.title, e.what()));
+      if (const std::optional<Program> program = planned(measured, s, network.title)) {
+        plan_ms = simulated_batch_seconds(*program) * kMsPerSecond;
+        ms.back() = measured.step_ms(*program, kModels);
       }
       speed.series[pair ? 2 : 1].values.push_back(hfta / ms.back());
       predicted.series[pair ? 1 : 0].values.push_back(plan_ms / ms.back());
     }
-    if (!std::isnan(ms[0]) && !std::isnan(ms[1])) over_capuchin.push_back(ms[0] / ms[1]);
+    if (!std::isnan(ms[0])) over_capuchin.push_back(std::isnan(ms[1]) ? 0 : ms[0] / ms[1]);
   }
   if (speed.places.empty()) return;
   add_(

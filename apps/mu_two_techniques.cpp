@@ -58,7 +58,7 @@ Figure techniques_figure(const std::vector<MuTwoNetwork>& networks,
       panel.series[1].values.push_back(waits);
       lost.push_back(again + waits);
     }
-    for (const double other : lost) holds = holds && !(lost.back() > other + 1e-9);
+    for (const double other : lost) holds = holds && (std::isnan(other) || lost.back() <= other + 1e-9);
     if (!std::isnan(lost.back())) most = std::max(most, lost.back());
     figure.panels.push_back(std::move(panel));
   }

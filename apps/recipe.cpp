@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include <unistd.h>
 
@@ -58,12 +59,13 @@ CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   CoreShares c;
   c.available = default_threads();
   const int here = mpi ? mpi->local_size() : 0;  // ranks on this machine; 0: not known
-  // mpirun, the parent of this process, may have bound it to some of the cores that the job has here.
-  const int of_job = std::max(available_cores(), available_cores(getppid()));
-  const bool own = mpi && available_cores() < of_job;
+  // mpirun may have bound this process to some of the machine's cores. If it is the parent of this process,
+  // its own cores are those of the job, which a batch system may have limited.
+  const int machine = static_cast<int>(std::thread::hardware_concurrency());
+  const bool own = mpi && c.available < machine;
   if (const LaunchEnvironment launch = launch_environment();
       std::getenv("OMPI_COMM_WORLD_SIZE") && launch.local_size > 0)
-    c.out_of_reach = std::max(0, of_job - available_cores() * launch.local_size);
+    c.out_of_reach = std::max(0, available_cores(getppid()) - available_cores() * launch.local_size);
   c.lanes = std::max(schedule_of(o).compute_lanes(), o.array_lanes);  // per rank
   const int sharing = own ? 1 : here > 0 ? here : o.ranks * o.devices;
   c.lanes *= sharing;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <regex>
 
 #include <fmt/format.h>
@@ -110,14 +111,16 @@ std::vector<std::string> own_files(const std::string& directory, const std::stri
 // Returns a name in a directory that stands in a run's way, because a run would write there, and none wrote
 // it; empty if there is none.
 std::string foreign_file(const std::string& directory, const TrainOptions& options, bool in_place) {
+  std::error_code none;
   for (const std::string& name : names_in(directory)) {
     const std::string kind = kind_of(name);
     if (kind == "events" && options.tensorboard == 0) continue;
-    if (kind == "trace" && options.trace.empty()) continue;
+    if (kind == "trace" &&
+        fs::weakly_canonical(options.trace, none) != fs::weakly_canonical(fs::path(directory) / name, none))
+      continue;
     if (!kind.empty() && look_at((fs::path(directory) / name).string(), kind) == Found::foreign) return name;
   }
   const std::string checkpoints = checkpoints_of(directory);
-  std::error_code none;
   if (!fs::exists(fs::symlink_status(checkpoints, none))) return "";
   if (!fs::is_directory(checkpoints, none)) return kCheckpoints;
   for (const std::string& name : names_in(checkpoints)) {
@@ -170,21 +173,24 @@ std::string sign_of_run(const std::string& directory) {
   return checkpoint_steps(checkpoints_of(directory)).empty() ? "" : kCheckpoints;
 }
 
-// Returns the lines of metrics.jsonl for the batches below `batches`: a killed run may have written more
-// lines, or half a line at the end. Says which others are no lines of a run.
+// Returns the lines of metrics.jsonl for the batches below `batches`, and of a batch that came again the last
+// one: a killed run may have written more lines, or half a line at the end. Says which others are no lines of
+// a run.
 std::string first_steps(const std::string& file, std::int64_t batches) {
   std::ifstream in(file);
-  std::string lines;
+  std::map<std::int64_t, std::string> by_step;
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
     const json j = json::parse(line, nullptr, /*allow_exceptions=*/false);
     const bool numbered = j.is_object() && j.contains("step") && j["step"].is_number_integer();
-    if (numbered && j["step"] < batches) lines += line + "\n";
+    if (numbered && j["step"] < batches) by_step[j["step"]] = line;
     if (!numbered && !in.eof())
       log_warning(fmt::format("'{}': line {} is damaged, and is left out", file, number));
   }
   require_read(file, in);
+  std::string lines;
+  for (const auto& [step, line] : by_step) lines += line + "\n";
   return lines;
 }
 

@@ -52,8 +52,8 @@ std::vector<int> powers_of_two(int most) {
 std::string what_becomes_of(const NonFiniteBatch& b) {
   const std::string where = b.where.empty() ? "" : "; " + b.where;
   if (b.back_to < 0) return fmt::format("step {} is not finite: its update is skipped{}", b.batch, where);
-  return fmt::format("step {} is not finite: the run goes back to step {} and continues without it{}",
-                     b.batch, b.back_to, where);
+  return fmt::format("step {} is not finite: the run goes back to step {} and {}{}", b.batch, b.back_to,
+                     b.is_left_out ? "continues without it" : "ends early", where);
 }
 
 std::string what_becomes_of(const StoppedModel& m) {
@@ -267,8 +267,7 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Core
       .spans = options_.trace.empty() ? 0 : kSpansPerLane,
       .all_reduces = all_reduce_options(strategy, cores),
       .comms = comms(),
-      .spare = are_processes() ? mpi_->comm() : nullptr,
-      .processes_here = are_processes() ? std::max(1, mpi_->local_size()) : 1};
+      .spare = are_processes() ? mpi_->comm() : nullptr};
 }
 
 // The policies that plan from bytes alone have set the strategy's groups.

@@ -203,10 +203,6 @@ void MpiTransport::listen_for_abort() {
   abort_.raise(std::string(abort_in_.data(), static_cast<std::size_t>(length)));
 }
 
-}  // namespace
-
-namespace {
-
 // Open MPI writes to the sockets of ranks that are gone, and SIGPIPE would end this process without a word.
 void ignore_broken_pipes() {
   struct sigaction now {};
@@ -216,6 +212,7 @@ void ignore_broken_pipes() {
 }  // namespace
 
 MpiSession::State::State(const MpiStart& start) : start(start), launch(launch_environment()) {
+  if (launch.size > 1) ignore_broken_pipes();
   const FirstMeeting meeting(launch, start.patience, start.deadline, start.tell);
   int initialized = 0, finalized = 0, provided = 0;
   MPI_Initialized(&initialized);
@@ -230,7 +227,6 @@ MpiSession::State::State(const MpiStart& start) : start(start), launch(launch_en
   }
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (size > 1) ignore_broken_pipes();
   std::string problem;
   if (provided < MPI_THREAD_MULTIPLE)
     problem = "this MPI does not allow calls from several threads (MPI_THREAD_MULTIPLE)";

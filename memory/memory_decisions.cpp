@@ -296,7 +296,10 @@ class Planner {
   }
   void stays(int v) {
     if (!leaves(v)) return;
-    std::erase(leaving_, v);
+    if (leaving_.front() == v)
+      leaving_.pop_front();
+    else
+      std::erase(leaving_, v);
     leaves_[static_cast<std::size_t>(v)] = false;
   }
 

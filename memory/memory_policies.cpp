@@ -65,7 +65,7 @@ class Greedy {
         d_(retain_all(problem)),
         now_(*plan_of(problem, d_, limit)),
         left_(candidates_of(problem)),
-        at_once_(1 + static_cast<int>(left_.size()) / kPlannedOneByOne) {
+        at_once_(1 + (std::max(1, static_cast<int>(left_.size())) - 1) / kPlannedOneByOne) {
     if (!options.multiplexes || !problem.is_pair()) return;
     for (int half = 0; half < 2; ++half)
       d_.forward_before[half].assign(problem.graphs[static_cast<std::size_t>(half)].nodes.size(), 0);
@@ -107,6 +107,7 @@ class Greedy {
   // In a large graph the next values are treated alike, without a plan for each, as far as they are needed.
   void take_alike(Treatment t) {
     const MemoryDecisions before = d_;
+    const std::vector<int> left = left_;
     std::int64_t above = now_.cost.peak_bytes - limit_;
     for (int i = 1; i < at_once_ && above > 0 && !left_.empty(); ++i) {
       const int v = t == Treatment::swap ? next_to_swap() : next_to_recompute();
@@ -114,10 +115,13 @@ class Greedy {
       std::erase(left_, v);
       above -= p_.values[static_cast<std::size_t>(v)].bytes;
     }
-    if (auto plan = plan_of(p_, d_, limit_))
+    if (left_.size() == left.size()) return;
+    if (auto plan = plan_of(p_, d_, limit_)) {
       now_ = std::move(*plan);
-    else  // one of them cannot be computed again
+    } else {  // one of them cannot be computed again
       d_ = before;
+      left_ = left;
+    }
   }
 
   int next_to_swap() const {

@@ -326,8 +326,8 @@ class Search {
       const Set in = set_of(next.inputs), out = set_of(next.outputs);
       if ((in & ~from.resident) != 0) continue;
       Label l = child();
-      for (const int v :
-           next.outputs)  // what remains of the value's earlier life, as of a pair's period before
+      // What remains of the value's earlier life, as of a pair's period before, goes first.
+      for (const int v : next.outputs)
         if (l.resident & set_of(v)) free(l, v);
       with_room(l, bytes_of(out) + next.workspace_bytes, in, [&](Label&& roomy) {
         if (!compute(roomy, g, n, false)) return;

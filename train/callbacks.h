@@ -43,6 +43,7 @@ struct NonFiniteBatch {
   std::int64_t batch = 0;
   std::string where;          ///< "the first value that is not finite is sqrt in module 'norm'"; may be empty
   std::int64_t back_to = -1;  ///< the batch from which the run continues; -1: it does not go back
+  bool is_left_out = true;    ///< false: the run goes back and ends there, or on the way
 };
 
 /// Functions that a Trainer calls on the rank that gets the losses; empty ones are skipped. `batch` runs on a

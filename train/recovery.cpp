@@ -52,7 +52,11 @@ bool Recovery::report_skipped() {
 // `batch` is the first whose loss is not finite.
 void Recovery::roll_back(std::int64_t batch) {
   const std::optional<std::int64_t> culprit = find_culprit(batch);
-  if (!culprit) return run_.go_back(good_);
+  if (!culprit) {  // the run ends early
+    run_.go_back(good_);
+    run_.report({batch, "", good_.progress.batch, /*is_left_out=*/false});
+    return;
+  }
   const std::int64_t rollbacks = ++good_.progress.rollbacks;
   const std::string where = run_.explain(*culprit);
   if (rollbacks > most_rollbacks_)

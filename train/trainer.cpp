@@ -163,10 +163,9 @@ void Trainer::prepare() {
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
   feed_->set_active([this] { return active_->active(); });
   if (options_.comms.empty()) options_.comms = thread_comms(s.ranks());  // a Session takes them
-  session_ = std::make_unique<Session>(std::move(first), std::move(options_.comms), *feed_,
-                                       SessionOptions{.spans = options_.spans,
-                                                      .memory_budget = s.memory_budget,
-                                                      .processes_here = options_.processes_here});
+  session_ =
+      std::make_unique<Session>(std::move(first), std::move(options_.comms), *feed_,
+                                SessionOptions{.spans = options_.spans, .memory_budget = s.memory_budget});
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);

@@ -42,7 +42,6 @@ struct TrainerOptions {
   /// and after a failure. Otherwise ranks are threads, and `comms` can give their Comms, as for a Session.
   std::vector<std::unique_ptr<engine::Comm>> comms{};
   std::unique_ptr<engine::Comm> spare{};
-  int processes_here = 1;  ///< such ranks on this machine, which share its memory
 };
 
 /// Throws Error if options are out of range, or do not fit together or the dataset to train on.

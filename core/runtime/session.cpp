@@ -164,18 +164,14 @@ void Session::require_memory(const std::vector<const Program*>& all, bool is_fir
     return bytes;
   };
   const std::int64_t needed = here(all), held = is_first ? 0 : here(sharing_memory()), free = free_memory();
-  const int processes_here = options_.processes_here;  // each needs about as much, at this moment
-  const bool fits = needed - held <= free / processes_here;
+  const bool fits = needed - held <= free;
   if (processes() ? least(*processes(), fits) != 0 : fits) return;
   if (fits) throw Error("out of memory: another rank has less free than is planned");
   throw Error(fmt::format(
       "out of memory: {} planned with {:.3g} GB{}, and {:.3g} GB are free; take smaller batches, or a memory "
       "budget",
       is_first ? "the Program is" : "the Programs together are", static_cast<double>(needed) / 1e9,
-      ranks_.size() > 1    ? fmt::format(" on {} ranks", ranks_.size())
-      : processes_here > 1 ? fmt::format(" for each of {} processes on this machine", processes_here)
-                           : "",
-      static_cast<double>(free) / 1e9));
+      ranks_.size() > 1 ? fmt::format(" on {} ranks", ranks_.size()) : "", static_cast<double>(free) / 1e9));
 }
 
 // The first stays, also after it was dropped: it says where states lie.

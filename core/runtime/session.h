@@ -24,7 +24,6 @@ struct SessionOptions {
   std::size_t spans = 0;                 ///< executions per lane of the first Program that `timeline` holds
   bool poison = false;                   ///< fill freed and fresh memory with NaN
   std::int64_t memory_budget = 0;        ///< bytes per device for all Programs together; 0: no limit
-  int processes_here = 1;                ///< ranks that are processes of this machine and share its memory
 };
 
 class Session;

@@ -306,11 +306,9 @@ TEST_F(CliMpi, EndsIfARankDoesNotComeAndNamesIt) {
         std::string::npos,
         said(e).find("rank 0 has waited 1 s for all 3 ranks to meet: rank 2 has not come. Every rank must "
                      "run this program. The job ends after 2 s"));
-    // mpirun ends a job by itself if it finds that a program has ended without MPI, and can lose the last
-    // line.
-    const bool ended_by_mpirun = other == "true" && e.err.find("exiting improperly") != std::string::npos;
+    // If a program has ended without MPI, mpirun may end the job by itself, or lose the last line.
     const bool told = said(e).find("rank 0 has waited 2 s") != std::string::npos;
-    EXPECT_TRUE(told || ended_by_mpirun);
+    EXPECT_TRUE(told || other == "true");
     EXPECT_EQ(told ? 2 : 1, count(said(e), "train_cifar: ")) << "one rank reports";
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   }

@@ -35,6 +35,20 @@ TEST(RunLimit, BatchesThatHaveBegunGoOnAndOthersWaitUntilTheEndIsKnown) {
   EXPECT_EQ(4, limit.claim(4));
 }
 
+TEST(RunLimit, AClaimWaitsUntilTheEndIsKnown) {
+  for (const std::int64_t end : {std::int64_t{0}, std::int64_t{7}, RunLimit::kNone}) {
+    RunLimit limit;
+    EXPECT_EQ(0, limit.hold());
+    std::atomic<std::int64_t> claimed{-1};
+    std::jthread claims([&] { claimed = limit.claim(16); });
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(-1, claimed) << "it waits";
+    limit.end_at(end);
+    claims.join();
+    EXPECT_EQ(std::min<std::int64_t>(16, end), claimed);
+  }
+}
+
 TEST(RunLimit, AStoppedLaneBeginsNothing) {
   RunLimit limit;
   EXPECT_EQ(0, limit.hold());

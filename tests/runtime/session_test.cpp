@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -148,9 +147,6 @@ TEST(Session, SaysWhatIsPlannedAndWhatIsFreeIfMemoryIsNotThere) {
                {"out of memory", "the Program is planned with", "GB are free", "smaller batches"});
   Session session(program_of(job, Strategy{}), {}, host);
   expect_error([&] { session.add(huge, host); }, {"the Programs together are planned with", "are free"});
-  const int many = std::numeric_limits<int>::max();
-  expect_error([&] { Session(program_of(job, Strategy{}), {}, host, {.processes_here = many}); },
-               {"planned with", "for each of 2147483647 processes on this machine", "are free"});
 }
 
 TEST(Session, BudgetCoversAllProgramsTogether) {

@@ -138,8 +138,12 @@ TEST(Recovery, LeavesNoWrongBatchOutIfTheRunEndsDuringTheSearch) {
     run.fit();
     EXPECT_EQ(end, run.progress.batch);
     EXPECT_TRUE(run.is_finite());
-    ASSERT_EQ(culprits, std::ssize(run.told)) << end;
-    if (culprits > 0) EXPECT_EQ(60, run.told[0].batch);
+    ASSERT_EQ(1 + culprits, std::ssize(run.told)) << end;
+    EXPECT_FALSE(run.told[0].is_left_out);
+    EXPECT_EQ(0, run.told[0].back_to) << "whoever keeps results hears that batches come again";
+    if (culprits > 0) {
+      EXPECT_EQ(60, run.told[1].batch);
+    }
     EXPECT_EQ(culprits, run.recovery.next_left_out(0, 100) == 60) << end;
   }
 }
