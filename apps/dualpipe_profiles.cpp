@@ -13,6 +13,7 @@
 #include "dualpipe_training.h"
 #include "log.h"
 #include "measured_feed.h"
+#include "program_flops.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -23,13 +24,6 @@ constexpr std::int64_t kRealIterations = 16;
 constexpr double kLinkBytes = 15.75e9, kGpuFlops = 11.76e12;
 
 const SgdOptions kSgd{.momentum = 0.9};
-
-double flops_of(const Program& program) {
-  double flops = 0;
-  for (const Instruction& s : program.instructions)
-    if (s.op) flops += s.op->cost(s.inputs, s.outputs).flops;
-  return flops;
-}
 
 // Measures one network.
 class Measurement {

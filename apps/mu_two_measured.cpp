@@ -24,6 +24,7 @@
 #include "claims.h"
 #include "drawn_inputs.h"
 #include "log.h"
+#include "program_flops.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -133,13 +134,6 @@ std::optional<Program> planned(const Measured& measured, const Strategy& s, cons
     log_info(fmt::format("{} of {}: {}", s.memory_plan, title, e.what()));
     return std::nullopt;
   }
-}
-
-double flops_of(const Program& program) {
-  double flops = 0;
-  for (const Instruction& s : program.instructions)
-    if (s.op) flops += s.op->cost(s.inputs, s.outputs).flops;
-  return flops;
 }
 
 std::string sizes() {

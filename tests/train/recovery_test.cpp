@@ -130,7 +130,7 @@ TEST(Recovery, StartsOverAtAKeptPoint) {
   EXPECT_FALSE(run.recovery.act(20));
 }
 
-// The search ends if the end comes before the culprit. Whoever keeps results hears that batches come again.
+// A run that ends before the bad batch leaves none out. Its callbacks learn that it went back to batch 0.
 TEST(Recovery, LeavesNoWrongBatchOutIfTheRunEndsDuringTheSearch) {
   for (const auto& [end, is_found] : {std::pair{9, false}, std::pair{40, false}, std::pair{70, true}}) {
     FakeRun run(100, {60});
