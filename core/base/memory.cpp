@@ -1,6 +1,8 @@
 #include <tandem/core/base/memory.h>
 
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +14,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
 
 namespace tandem::engine {
 namespace {
@@ -35,22 +38,39 @@ std::string own_group() {
   return "";
 }
 
+// A name that no other machine has: of this boot, or else of the host.
+std::string machine_name() {
+  std::string name;
+  if (std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), name)) return name;
+  utsname host{};
+  return ::uname(&host) == 0 ? host.nodename : "";
+}
+
 }  // namespace
 
-std::int64_t free_memory() {
+std::vector<MemoryPool> memory_pools() {
   constexpr std::int64_t kKiB = 1024;
   const std::int64_t available = number_in("/proc/meminfo", "MemAvailable:"),
                      swap = number_in("/proc/meminfo", "SwapFree:");
-  if (available == kUnknown) return kUnknown;
-  std::int64_t free = (available + (swap == kUnknown ? 0 : swap)) * kKiB;
+  if (available == kUnknown) return {};
+  const std::string machine = machine_name();
+  std::vector<MemoryPool> pools{{fnv1a(machine), (available + (swap == kUnknown ? 0 : swap)) * kKiB}};
   for (std::string group = own_group();; group = group.substr(0, group.rfind('/'))) {
-    const std::string at = "/sys/fs/cgroup" + group + "/memory.";
+    const std::string folder = "/sys/fs/cgroup" + group, at = folder + "/memory.";
     const std::int64_t most = number_in(at + "max"), used = number_in(at + "current"),
                        files = number_in(at + "stat", "inactive_file");
-    if (most != kUnknown && used != kUnknown)
-      free = std::min(free, std::max<std::int64_t>(0, most - used + (files == kUnknown ? 0 : files)));
+    struct stat status {};
+    if (most != kUnknown && used != kUnknown && ::stat(folder.c_str(), &status) == 0)
+      pools.push_back({fnv1a(fmt::format("{} {}", machine, status.st_ino)),
+                       std::max<std::int64_t>(0, most - used + (files == kUnknown ? 0 : files))});
     if (group.empty()) break;
   }
+  return pools;
+}
+
+std::int64_t free_memory() {
+  std::int64_t free = kUnknown;
+  for (const MemoryPool& pool : memory_pools()) free = std::min(free, pool.free);
   return free;
 }
 

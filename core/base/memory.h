@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace tandem::engine {
 
@@ -15,8 +16,18 @@ inline std::int64_t align_up(std::int64_t bytes) {
 /// and what is free if there is not enough memory.
 std::shared_ptr<std::byte> allocate(std::int64_t bytes);
 
-/// Returns how many bytes this process can still use without being killed: what the machine has available,
-/// swap included, or less if its control group allows less (Linux). Without /proc: the largest number.
+/// Memory that several processes take from: a machine's, swap included, or what a control group allows
+/// (Linux).
+struct MemoryPool {
+  std::uint64_t id = 0;   ///< the same in all processes that take from it, and in no others
+  std::int64_t free = 0;  ///< bytes that can still be taken before a process is killed
+};
+/// Returns the pools of this process: its machine's, and one for each of its control groups that has a limit.
+/// Without /proc, there are none.
+std::vector<MemoryPool> memory_pools();
+
+/// Returns how many bytes this process can still use without being killed: the least of what its pools have
+/// free, or the largest number if there are none.
 std::int64_t free_memory();
 
 /// Fills memory with a pattern that is NaN in every floating dtype.

@@ -10,6 +10,7 @@
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/rng.h>
 #include <tandem/core/runtime/gather.h>
+#include <tandem/core/runtime/memory_need.h>
 #include <tandem/core/runtime/session_telemetry.h>
 #include <tandem/core/schedule/verify.h>
 
@@ -156,22 +157,26 @@ void Session::check(const Program& program) const {
 }
 
 // Memory that is not there would end the process without a word when it is touched. `all` are the Programs
-// that share memory, the last one new. If ranks are processes, all of them refuse together.
+// that share memory, the last one new. If ranks are processes, all of them refuse together, and those of one
+// machine take from the same memory.
 void Session::require_memory(const std::vector<const Program*>& all, bool is_first) const {
   const auto here = [&](const std::vector<const Program*>& programs) {  // on this process's ranks
     std::int64_t bytes = 0;
     for (const auto& rank : ranks_) bytes += engine::planned_peak(programs, rank->context.device);
     return bytes;
   };
-  const std::int64_t needed = here(all), held = is_first ? 0 : here(sharing_memory()), free = free_memory();
-  const bool fits = needed - held <= free;
-  if (processes() ? least(*processes(), fits) != 0 : fits) return;
-  if (fits) throw Error("out of memory: another rank has less free than is planned");
+  const std::int64_t held = is_first ? 0 : here(sharing_memory());
+  const MemoryNeed need{here(all) - held, static_cast<int>(ranks_.size()), memory_pools()};
+  const MemoryVerdict verdict = check_memory(need, processes());
+  if (verdict.fits) return;
+  if (!verdict.here) throw Error("out of memory: another rank has less free than is planned");
   throw Error(fmt::format(
-      "out of memory: {} planned with {:.3g} GB{}, and {:.3g} GB are free; take smaller batches, or a memory "
+      "out of memory: {} planned with {:.3g} GB{}{}, and {:.3g} GB are free; take smaller batches, or a memory "
       "budget",
-      is_first ? "the Program is" : "the Programs together are", static_cast<double>(needed) / 1e9,
-      ranks_.size() > 1 ? fmt::format(" on {} ranks", ranks_.size()) : "", static_cast<double>(free) / 1e9));
+      is_first ? "the Program is" : "the Programs together are",
+      static_cast<double>(verdict.here->needed) / 1e9, is_first ? "" : " more than is held",
+      verdict.here->ranks > 1 ? fmt::format(" on {} ranks", verdict.here->ranks) : "",
+      static_cast<double>(verdict.here->free) / 1e9));
 }
 
 // The first stays, also after it was dropped: it says where states lie.
@@ -306,6 +311,11 @@ void Session::require_idle() const {
     throw Error(
         "the session is running: its state can be read and changed, and it can run again, after the run, and "
         "not from a callback on a batch");
+}
+
+void Session::throw_if_stopped() {
+  const std::lock_guard lock(mutex_);
+  if (stop_) std::rethrow_exception(std::exchange(stop_, nullptr));
 }
 
 void Session::begin_run(int program) {

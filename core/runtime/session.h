@@ -110,6 +110,10 @@ class Session {
   /// call. If nothing runs, the next run ends so.
   void stop(const std::string& reason);
 
+  /// Throws what `stop` asked for, if no run has thrown it yet. Before a Session ends that may have been
+  /// asked to stop while nothing ran.
+  void throw_if_stopped();
+
   /// What the ranks of this process, or one of them, execute at this moment (session_telemetry.h). Any thread
   /// may call.
   std::string doing(std::optional<int> rank = {}) const;
