@@ -154,6 +154,10 @@ Graph in_stages(const Graph& forward, const Strategy& strategy, const PipelineSc
 const Optimizer& predicted_optimizer(const Strategy& strategy) {
   const auto* first = strategy.each.empty() ? nullptr : &strategy.each[0].optimizer;
   for (const ModelOptions& model : strategy.each) {
+    if (model.optimizer.index() != first->index())
+      throw Error(
+          "weights are predicted by the same rule for all models, and some have SGD and others Adam: train them in "
+          "runs of their own, or choose a schedule without predictions (dualpipe)");
     const auto *a = std::get_if<AdamOptions>(first), *b = std::get_if<AdamOptions>(&model.optimizer);
     if (a && (a->beta1 != b->beta1 || a->beta2 != b->beta2 || a->epsilon != b->epsilon ||
               a->weight_decay != b->weight_decay || a->decoupled != b->decoupled))
@@ -194,24 +198,28 @@ Graph step_of_array(const Graph& forward, const Strategy& strategy, bool keeps_v
   return checked(expand_norms(deliver(std::move(training))));
 }
 
+// The strategy of an array with these of the models.
+Strategy of_array(Strategy strategy, const ModelRange& range) {
+  strategy.models = range.count;
+  strategy.arrays.clear();
+  if (strategy.each.empty()) return strategy;
+  const auto first = strategy.each.begin() + range.first;
+  strategy.each = {first, first + range.count};
+  strategy.optimizer = strategy.each[0].optimizer;  // all models of an array have one of this kind
+  return strategy;
+}
+
 Graph step_of_arrays(const Graph& forward, const Strategy& strategy) {
   check(strategy);
   const bool keeps_velocity = keep_velocity(strategy.each);
-  if (strategy.arrays.size() < 2)
-    return step_of_array(of_models(forward, {0, strategy.models}), strategy, keeps_velocity);
   std::vector<Graph> steps;
   ModelRange range;
-  for (const int models : strategy.arrays) {
+  for (const int models : strategy.arrays.empty() ? std::vector{strategy.models} : strategy.arrays) {
     range.count = models;
-    Strategy one = strategy;
-    one.models = models;
-    one.arrays.clear();
-    if (!one.each.empty())
-      one.each = {one.each.begin() + range.first, one.each.begin() + range.first + models};
-    steps.push_back(step_of_array(of_models(forward, range), one, keeps_velocity));
+    steps.push_back(step_of_array(of_models(forward, range), of_array(strategy, range), keeps_velocity));
     range.first += models;
   }
-  return merge_arrays(steps, strategy.arrays);
+  return steps.size() == 1 ? std::move(steps[0]) : merge_arrays(steps, strategy.arrays);
 }
 
 }  // namespace
@@ -240,9 +248,11 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
 
 std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& strategy) {
   std::vector<TableUpdate> report;
-  if (strategy.train)
-    sparse_updates(with_updates(forward, strategy, schedule_of(strategy), keep_velocity(strategy.each)),
-                   &report);
+  if (!strategy.train) return report;
+  const ModelRange first{0, strategy.arrays.empty() ? strategy.models : strategy.arrays[0]};
+  sparse_updates(with_updates(of_models(forward, first), of_array(strategy, first), schedule_of(strategy),
+                              keep_velocity(strategy.each)),
+                 &report);
   return report;
 }
 

@@ -194,14 +194,21 @@ void check(const Optimizer& optimizer) {
   }
 }
 
-void check(std::span<const ModelOptions> models, const Optimizer& optimizer) {
-  for (std::size_t m = 0; m < models.size(); ++m) {
-    check(models[m].optimizer);
-    if (models[m].optimizer.index() != optimizer.index())
+void check(std::span<const ModelOptions> models, const Optimizer& optimizer, std::span<const int> arrays) {
+  for (const ModelOptions& model : models) check(model.optimizer);
+  if (!models.empty() && models[0].optimizer.index() != optimizer.index())
+    throw Error("model 0 has another optimizer than the strategy: give both SGD, or both Adam");
+  std::size_t first = 0, next = 0;  // of an array, and of the next one
+  for (std::size_t m = 0, array = 0; m < models.size(); ++m) {
+    if (m == next) {
+      first = m;
+      next = array < arrays.size() ? m + static_cast<std::size_t>(arrays[array++]) : models.size();
+    }
+    if (models[m].optimizer.index() != models[first].optimizer.index())
       throw Error(fmt::format(
-          "model {} has another optimizer than the strategy: models of one array keep the same states, so train "
-          "those with SGD and those with Adam in runs of their own",
-          m));
+          "model {} has another optimizer than model {}: the models of an array keep the same states, so those with SGD and "
+          "those with Adam need arrays of their own",
+          m, first));
   }
 }
 

@@ -25,7 +25,7 @@ struct ParameterGroup {
 /// What one of several models that train side by side has of its own. (Its learning rate and its seed are
 /// inputs of the Program; its dropout rates and its loss are attributes of the graph: ops/varied.h.)
 struct ModelOptions {
-  Optimizer optimizer = SgdOptions{};  ///< SGD if the strategy's is, else Adam, with the same flags
+  Optimizer optimizer = SgdOptions{};  ///< of one kind in an array; of the first model, of the strategy's
   std::optional<double> clip_value{}, clip_norm{};  ///< as in GradientRules
 };
 
@@ -59,7 +59,9 @@ int states_per_parameter(const Optimizer& optimizer);
 
 /// Throws Error if a number is out of range.
 void check(const Optimizer& optimizer);
-/// Throws Error if a model's optimizer is of another kind than `optimizer`: then their states differ.
-void check(std::span<const ModelOptions> models, const Optimizer& optimizer);
+/// Throws Error if the models of an array have optimizers of different kinds, since then their states differ,
+/// or the first model's is of another kind than `optimizer`. `arrays` are sizes; empty: one array has all
+/// models.
+void check(std::span<const ModelOptions> models, const Optimizer& optimizer, std::span<const int> arrays);
 
 }  // namespace tandem::engine

@@ -52,7 +52,7 @@ void check(const Strategy& s) {
         fmt::format("the memory plan '{}' stands beside lists of swaps and recomputes: leave out one of them",
                     s.memory_plan));
   check(s.optimizer);
-  check(s.each, s.optimizer);
+  if (s.train) check(s.each, s.optimizer, s.arrays);
   if (!s.each.empty() && std::ssize(s.each) != s.models)
     throw Error(fmt::format("the strategy says what each of {} has of its own, and has {}",
                             counted(std::ssize(s.each), "model"), counted(s.models, "model")));

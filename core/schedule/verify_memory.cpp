@@ -24,6 +24,7 @@ struct Segment {
   Execution writer;
   std::vector<Execution> readers;  // the latest on each lane since the write
   BlockId first = -1;              // the first block that covers it
+  bool is_used = false;            // by an instruction
 };
 
 class MemoryCheck {
@@ -81,6 +82,9 @@ class MemoryCheck {
     }
     for (const Member& m : covers_)
       if (is_state(m)) for_each_segment(m, 0, [&](Segment& s) { s.index = 0, s.holder = m.block; });
+    for (const MemberId m : used_.ids())
+      for (int slot = 0; used_[m] && slot < block(member(m)).slots; ++slot)
+        for_each_segment(member(m), slot, [](Segment& s) { s.is_used = true; });
   }
 
   // Blocks can share bytes only if they have equally many slots: with unequal counts more combinations of
@@ -178,12 +182,13 @@ class MemoryCheck {
   }
 
   // Checks that a run leaves the current version of every state, also of states that this Program does not
-  // use.
+  // use, and of parts of states: an optimizer's are used for some models only if others have another one.
   void check_drained(std::int64_t batches) {
     for (const Member& m : covers_) {
       if (!is_state(m)) continue;
-      const std::int64_t version = assigned_[m.block] ? batches : 0;
-      for_each_segment(m, version, [&](Segment& s) {
+      const std::int64_t current = assigned_[m.block] ? batches : 0;
+      for_each_segment(m, current, [&](Segment& s) {
+        const std::int64_t version = s.is_used ? current : 0;
         if (s.holder != m.block || s.index != version)
           throw Error(
               fmt::format("lost value: after the run, state '{}' should have version {} but {} is there",
