@@ -11,6 +11,8 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,8 +46,14 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return row.back();
 }
 
+// What other programs call a flag.
+constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
+    {"--learning-rate", "--lr"}, {"--weight-decay", "--wd"},    {"--optimizer", "--opt"},
+    {"--model", "--arch"},       {"--network", "--arch"},       {"--dataset", "--data"},
+    {"--scheduler", "--sched"},  {"--lr-scheduler", "--sched"}, {"--clip-norm", "--clip-grad"}};
+
 // ", perhaps --epochs": the long flags that differ from `flag` by at most two letters, begin with it, or end
-// it, as --num-workers.
+// it, as --num-workers; or that are called so elsewhere.
 std::string perhaps(const CLI::App& app, const std::string& flag) {
   std::vector<std::string> found;
   for (const CLI::Option* option : app.get_options())
@@ -54,6 +62,8 @@ std::string perhaps(const CLI::App& app, const std::string& flag) {
                                                  (flag.size() > 3 && known.starts_with(flag)) ||
                                                  flag.ends_with("-" + name))
         found.push_back(known);
+  for (const auto& [other, known] : kOtherNames)
+    if (flag == other && app.get_option_no_throw(known)) found.push_back(known);
   return found.empty() ? "" : fmt::format(", perhaps {}", fmt::join(found, " or "));
 }
 

@@ -15,6 +15,8 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "--bogus 3", {"unknown flag '--bogus'", "train_cifar --help"});
   expect_refused(kTrain + "--schedul gpipe", {"'--schedul'", "perhaps --sched or --schedule"});
   expect_refused(kTrain + "--rank=2", {"'--rank=2'", "perhaps --ranks"});
+  expect_refused(kTrain + "--learning-rate 0.1", {"'--learning-rate'", "perhaps --lr"});
+  expect_refused(kTrain + "--model vgg16", {"perhaps --models or --arch"});
   expect_refused(kTrain + "more", {"'more' is not expected", "--help"});
   expect_refused(kTrain + "--lr fast", {"--lr", "fast", "--help"});
   expect_refused(kTandem + "sim p.json --batch 3", {"'--batch'", "perhaps --batches", "tandem sim --help"});
