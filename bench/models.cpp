@@ -141,7 +141,7 @@ void measure(const Options& o, const char* program) {
     std::vector<double> ratios;
     for (std::size_t r = 0; r < way.measured.size(); ++r)
       ratios.push_back(way.measured[r] / ways[0].measured[r]);
-    fmt::print("  {:<32} {:>9.0f} steps/s  {:>5.2f} of processes\n", way.name, median(way.measured),
+    fmt::print("  {:<32} {:>9.1f} steps/s  {:>5.2f} of processes\n", way.name, median(way.measured),
                median(ratios));
   }
 }

@@ -107,6 +107,58 @@ def ours(network, purpose, arguments):
     return float(fields[1]), float(fields[-1])
 
 
+def count_steps(network, arguments):
+    """A process of one model: warms up, reads when to begin, and prints how many steps end in the window."""
+    channels_last, compiled = "channels-last" in arguments.count, "compiled" in arguments.count
+    variant = Variant(network, channels_last, compiled, True, arguments.bf16, samples_of(network, arguments))
+    for _ in range(3):
+        variant.step()
+    print("ready", flush=True)
+    begin, steps = float(sys.stdin.readline()), 0
+    while time.monotonic() < begin + arguments.seconds:
+        variant.step()
+        steps += begin <= time.monotonic() < begin + arguments.seconds
+    print(steps, flush=True)
+
+
+def steps_of_processes(network, variant, arguments):
+    """Steps per second of a PyTorch process for each model, with one thread each, all at once."""
+    command = [sys.executable, __file__, network, "--threads", "1", "--count", variant, "--seconds", str(arguments.seconds),
+               "-b", str(samples_of(network, arguments))] + ["--bf16"] * arguments.bf16
+    children = []
+    for _ in range(arguments.models):  # one after the other, so that the first compiles for all
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if child.stdout.readline() != "ready\n":
+            sys.exit("vs_pytorch: a process of one model failed")
+        children.append(child)
+    begin = time.monotonic() + 0.5
+    for child in children:
+        child.stdin.write(f"{begin}\n")
+        child.stdin.flush()
+    steps = sum(int(child.stdout.readline()) for child in children)
+    for child in children:
+        child.wait()
+    return steps / arguments.seconds
+
+
+def compare_models(network, arguments):
+    """Several models side by side in Tandem, against a process of PyTorch for each."""
+    command = [str(BENCH_STEP.with_name("bench_models")), network, "--models", str(arguments.models), "--threads",
+               str(arguments.threads), "--rounds", "1", "--seconds", str(arguments.seconds), "-b",
+               str(samples_of(network, arguments)), "--no-augment"]
+    variants = ["contiguous", "channels-last"] + ["contiguous, compiled", "channels-last, compiled"] * arguments.compile
+    mine, theirs = [], {v: [] for v in variants}
+    for _ in range(arguments.pairs):
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        mine.append(next(float(line.split()[-5]) for line in lines if " arrays of one on " in line))  # the default of large networks
+        for variant in variants:
+            theirs[variant].append(steps_of_processes(network, variant, arguments))
+    for variant, steps in theirs.items():
+        ratio = statistics.median(m / t for t, m in zip(steps, mine))
+        print(f"{arguments.models} x {network:<14} {statistics.median(mine):9.1f} steps/s   {variant + ', fused':<32} "
+              f"{statistics.median(steps):9.1f} steps/s {ratio:7.2f}", flush=True)
+
+
 def compare(network, arguments):
     variants, samples = [], samples_of(network, arguments)
     original = original_of(network, 2)
@@ -145,6 +197,9 @@ def main():
     parser.add_argument("--pairs", type=int, default=5, choices=range(1, 100), metavar="PAIRS")
     parser.add_argument("--bf16", action="store_true", help="mixed precision in both")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="eager variants only")
+    parser.add_argument("--models", type=int, default=1, help="train so many models: side by side, and in a PyTorch process each")
+    parser.add_argument("--seconds", type=float, default=10, help="of a measurement with --models")
+    parser.add_argument("--count", help=argparse.SUPPRESS)  # a process of one model
     arguments = parser.parse_args()
     known = [*NETWORKS, *originals.NETWORKS, "vgg16" + IMAGENET]
     unknown = set(arguments.networks) - set(known)
@@ -153,8 +208,16 @@ def main():
     if not BENCH_STEP.exists():
         parser.error(f"{BENCH_STEP} is not there: cmake --build --preset release --target bench_step")
     torch.set_num_threads(arguments.threads)
+    if arguments.count:
+        return count_steps(arguments.networks[0], arguments)
     print(f"PyTorch {torch.__version__}, {arguments.threads} threads, medians of "
           f"{arguments.pairs} pairs")
+    if arguments.models > 1:
+        if arguments.bf16 or not BENCH_STEP.with_name("bench_models").exists():
+            parser.error("--models compares f32, and needs bench_models beside bench_step")
+        for network in arguments.networks:
+            compare_models(network, arguments)
+        return
     print(f"{'network':<18} {'ours ms':>9} {'peak MB':>9}   {'PyTorch':<32} {'ms':>9} {'peak MB':>9} {'ratio':>7}")
     for network in arguments.networks:
         compare(network, arguments)
