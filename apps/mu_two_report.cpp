@@ -82,17 +82,17 @@ class MuTwoReport {
     if (wants("fig3")) fig3();
     if (wants("fig1")) fig1();
     if (wants("fig8") || wants("fig7") || wants("fig9")) fig8();
-    if (wants("table-e"))
-      add(techniques_figure(
-          chosen(), [this](const MuTwoNetwork& n) -> auto& { return simulation(n, mu_two_a100()); },
-          report_.claims));
+    const auto on_a100 = [this](const MuTwoNetwork& n) -> auto& { return simulation(n, mu_two_a100()); };
+    if (wants("table-d")) add(features_figure(chosen(), mu_two_a100().bytes, on_a100, report_.claims));
+    if (wants("table-e")) add(techniques_figure(chosen(), on_a100, report_.claims));
     if (wants("kernels")) kernels();
     measured();
     return std::move(report_);
   }
 
-  static inline const std::vector<std::string> kFigures{
-      "fig1", "fig3", "fig7", "fig8", "fig9", "table-e", "kernels", "fig1-measured", "fig8-measured"};
+  static inline const std::vector<std::string> kFigures{"fig1",          "fig3",         "fig7",    "fig8",
+                                                        "fig9",          "table-d",      "table-e", "kernels",
+                                                        "fig1-measured", "fig8-measured"};
   static constexpr std::array kKernels{10.0, 100.0, 1000.0, 3000.0, 10000.0};
 
  private:
@@ -109,7 +109,7 @@ class MuTwoReport {
   }
 
   MuTwoSimulation& simulation(const MuTwoNetwork& n, const MuTwoDevice& device) {
-    auto& made = simulations_[n.network + device.name];
+    auto& made = simulations_[fmt::format("{} {} {}", n.network, n.samples, device.name)];
     if (!made) made = std::make_unique<MuTwoSimulation>(n, with_kernels_of(device, o_.kernel_us));
     return *made;
   }

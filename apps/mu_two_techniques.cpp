@@ -1,8 +1,10 @@
 #include "mu_two_techniques.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -26,7 +28,86 @@ const std::vector<Technique>& techniques() {
   return all;
 }
 
+constexpr int kMostModels = 12, kMostBatches = 64;
+
+// The largest value of `values`, which ascend, up to which all are possible; 0 if the first is not.
+template <class F> int largest(const std::vector<int>& values, const F& is_possible) {
+  int most = 0;
+  for (const int value : values) {
+    if (!is_possible(value)) break;
+    most = value;
+  }
+  return most;
+}
+
+std::vector<int> doubled(int most) {
+  std::vector<int> all;
+  for (int n = 1; n <= most; n *= 2) all.push_back(n);
+  return all;
+}
+
 }  // namespace
+
+Figure features_figure(const std::vector<MuTwoNetwork>& networks, std::int64_t device_bytes,
+                       const std::function<MuTwoSimulation&(const MuTwoNetwork&)>& simulation,
+                       std::vector<Claim>& claims) {
+  const auto panel = [](const std::string& title) { return Panel{title, {}, {{"HFTA", {}}, {"μ-TWO", {}}}}; };
+  Panel batch = panel("largest batch of one model, over the network's"), models = panel("models at once"),
+        memory = panel("share of the memory in use"), time = panel("share of the time that computes");
+  bool trains_more = true, uses_more = true;
+  double least = 1;
+  for (const MuTwoNetwork& network : networks) {
+    for (Panel* p : {&batch, &models, &memory, &time}) p->places.push_back(network.title);
+    const auto fits = [&](const std::string& policy) {
+      return largest(doubled(kMostBatches), [&](int times) {
+        MuTwoNetwork larger = network;
+        larger.samples *= times;
+        return simulation(larger).planned({1}, policy).possible;
+      });
+    };
+    std::vector<int> counts(kMostModels), pairs;
+    std::iota(counts.begin(), counts.end(), 1);
+    for (int n = 2; n <= kMostModels; n += 2) pairs.push_back(n);
+    MuTwoSimulation& here = simulation(network);
+    const std::array batches{fits("none"), fits("mu-two+")};
+    const std::array at_once{largest(counts, [&](int n) { return here.planned({n}, "none").possible; }),
+                             largest(pairs, [&](int n) {
+                               return here.planned({n / 2, n / 2}, "mu-two+").possible;
+                             })};
+    const std::array outcomes{here.hfta(kModels), here.mu_two(kModels)};
+    for (const std::size_t s : {0, 1}) {
+      const MuTwoOutcome& o = outcomes[s];
+      batch.series[s].values.push_back(batches[s]);
+      models.series[s].values.push_back(at_once[s]);
+      memory.series[s].values.push_back(
+          o.possible ? static_cast<double>(o.peak_bytes) / static_cast<double>(device_bytes) : kNone);
+      time.series[s].values.push_back(o.possible ? o.compute_ms / o.ms : kNone);
+      if (o.possible) least = std::min(least, o.compute_ms / o.ms);
+    }
+    trains_more = trains_more && batches[1] >= batches[0] && at_once[1] > at_once[0];
+    uses_more = uses_more && memory.series[1].values.back() >= memory.series[0].values.back();
+  }
+  claims.push_back(claim("μ-TWO trains more models at once than HFTA, and batches as large or larger",
+                         "of all networks", trains_more,
+                         trains_more ? "of all networks" : "not of all networks", ""));
+  claims.push_back(claim("μ-TWO uses more of the memory than HFTA", "of all networks", uses_more,
+                         uses_more ? "of all networks" : "not of all networks",
+                         "the fastest partition need not be the largest"));
+  claims.push_back(claim("HFTA and μ-TWO keep the device computing", "both", least > 0.9,
+                         fmt::format("{:.0f} % of the time or more", 100 * least), ""));
+  return {
+      "table-d",
+      "Table D: what HFTA and μ-TWO train, and how much of the device they use",
+      fmt::format("On the A100. Batches are doubled, up to {} times the network's, until they do not fit. "
+                  "Models are counted up to {}. Memory and time are of {} models, as in Fig. 8.",
+                  kMostBatches, kMostModels, kModels),
+      Figure::Kind::bars,
+      "feature",
+      "network",
+      "system",
+      "value",
+      {std::move(batch), std::move(models), std::move(memory), std::move(time)}};
+}
 
 Figure techniques_figure(const std::vector<MuTwoNetwork>& networks,
                          const std::function<MuTwoSimulation&(const MuTwoNetwork&)>& simulation,
