@@ -1,0 +1,1 @@
+// Nothing: its target precompiles headers for others.
