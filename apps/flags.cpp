@@ -60,6 +60,12 @@ void check_arrays(const O& o) {
     throw Error(fmt::format("the arrays {} have {} together, and --models is {}", fmt::join(o.arrays, ","),
                             counted(models, "model"), o.models));
 }
+void check_turns(const O& o) {
+  const int models = std::accumulate(o.turns.begin(), o.turns.end(), 0);
+  if (!o.turns.empty() && o.models > 0 && models != o.models)
+    throw Error(fmt::format("the turns {} have {} together, and --models is {}", fmt::join(o.turns, ","),
+                            counted(models, "model"), o.models));
+}
 void check_loss_scale(const O& o) {
   if (o.loss_scale > 0) check(LossScale{.initial = o.loss_scale});
 }
@@ -165,6 +171,13 @@ std::vector<Flag> data_flags() {
       {"--array-ring", &O::array_ring,
        "compute the backward of each array beside the forward of the next (of two arrays: μ-TWO's pair)", any,
        needs(&O::arrays, "without --arrays"), nothing},
+      {"--turns",
+       &O::turns,
+       "how many models train at once: 4,4 trains four for an epoch, then the other four, whose states wait in "
+       "a copy. Default: all, or as --memory-budget needs",
+       {.least = 1, .most = kMostParts, .check = check_turns},
+       both(needs_training, not_with(&O::simulate, "with --simulate, which measures one turn")),
+       nothing},
       {"--seed", &O::seed,
        "seed, or one per model: 1,2. Each model takes its weights and dropout from its own seed. The "
        "first seed decides the order of samples and the drawn images, the same for all models. With "

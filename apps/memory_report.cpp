@@ -49,7 +49,9 @@ void say_memory_plans(const std::vector<DevicePlan>& plans, const Strategy& s) {
     log_info(fmt::format(
         "memory plan{} by {}: {} swapped, {} computed again; live peak {:.1f} MB, {:.1f} MB without; predicted "
         "computation {:.2f} ms per step, {:.2f} ms without, {:.2f} ms of it waiting",
-        plans.size() > 1 ? fmt::format(" of device {}", d) : "",
+        s.devices() > 1    ? fmt::format(" of device {}", d)
+        : plans.size() > 1 ? fmt::format(" {}", d)
+                           : "",
         s.memory_plan.empty() ? "mu-two+" : s.memory_plan, counted(swapped, "activation"), recomputed,
         mb(plan.cost.peak_bytes), mb(none.peak_bytes), plan.cost.time_ms, none.time_ms, plan.cost.stall_ms));
   }

@@ -25,12 +25,20 @@ std::vector<double> of(const std::vector<double>& all, std::size_t m) {
   return m < all.size() ? std::vector{all[m]} : std::vector<double>();
 }
 
-// What a run of model `m` alone would save. Its SGD without momentum keeps no velocity.
+// Whether the run alone has a state: other models' optimizers can keep what its own does not.
+bool has(const TrainOptions& one, const std::string& path) {
+  const auto is = [&](const char* state) { return path.starts_with(fmt::format("optimizer.{}.", state)); };
+  if (is("momentum")) return one.optimizer == "sgd" && one.momentum != 0;
+  if (is("exp_avg") || is("exp_avg_sq") || is("step")) return one.optimizer != "sgd";
+  return true;
+}
+
+// What a run of model `m` alone would save.
 CheckpointResult of(const CheckpointResult& all, std::size_t m, std::int64_t models,
                     const TrainOptions& one) {
   CheckpointResult result{all.progress, {}, of(all.accuracy, m)};
   for (const auto& [path, tensor] : all.state)
-    if (!(one.optimizer == "sgd" && one.momentum == 0 && path.starts_with("optimizer.momentum.")))
+    if (has(one, path))
       result.state.emplace(path, unstack_state(tensor, static_cast<std::int64_t>(m), models));
   TrainProgress& p = result.progress;
   p.losses.batches = of(p.losses.batches, m);
@@ -114,13 +122,16 @@ Callbacks ModelRuns::callbacks() {
 }
 
 void ModelRuns::batch(const BatchResult& all) {
-  for (std::size_t m = 0; m < models_.size(); ++m) {
+  for (const int number : all.models) {
+    const auto m = static_cast<std::size_t>(number);
     Model& model = models_[m];
     if (model.stopped >= 0 && model.stopped < all.batch) continue;
     if (!model.records.batch || (model.stopped >= 0 && !model.diverged)) continue;
     BatchResult b = all;
     b.loss = of(all.loss, m);
     b.lr = of(all.lr, m);
+    b.models = {0};
+    b.is_last_turn = true;
     b.prediction.clear();
     model.records.batch(b);
   }
@@ -146,6 +157,11 @@ void ModelRuns::save(const CheckpointResult& all, nn::ModuleBase& network, std::
   if (!writes()) return;
   for (std::size_t m = 0; m < models_.size(); ++m) {
     Model& model = models_[m];
+    if (std::ranges::find(all.progress.stopped, static_cast<int>(m), &StoppedModel::model) ==
+        all.progress.stopped.end()) {  // it trains; also if it had stopped, and its turn has gone back
+      model.stopped = -1;
+      model.diverged = false;
+    }
     if (model.diverged || (model.stopped >= 0 && model.is_saved)) continue;
     RunState now = model.begin;
     now.epoch = epoch;

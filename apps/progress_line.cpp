@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "log.h"
 
@@ -50,14 +51,23 @@ std::string named(const std::vector<double>& losses) {
   return text;
 }
 
+// Of models that take turns, those of this turn: "models 2, 3: losses 2.3026, 2.2985".
+std::string named(const BatchResult& batch) {
+  std::vector<double> losses;
+  for (const int m : batch.models) losses.push_back(batch.loss.at(static_cast<std::size_t>(m)));
+  return fmt::format("model{} {}: {}", losses.size() == 1 ? "" : "s", fmt::join(batch.models, ", "),
+                     named(losses));
+}
+
 }  // namespace
 
-ProgressLine::ProgressLine(std::int64_t total, std::int64_t before, int every, bool terminal)
-    : total_(total), before_(before), every_(every), terminal_(terminal) {}
+ProgressLine::ProgressLine(std::int64_t total, std::int64_t before, int turns, int every, bool terminal)
+    : total_(total), before_(before), turns_(turns), every_(every), terminal_(terminal) {}
 
 void ProgressLine::update(const BatchResult& batch) {
   images_ += batch.samples;
   all_images_ += batch.samples;
+  ++updates_;
   seconds_ += batch.seconds;
   since_ += batch.seconds;
   const std::int64_t done = batch.batch + 1;
@@ -65,11 +75,15 @@ void ProgressLine::update(const BatchResult& batch) {
       terminal_ ? since_ >= kRedraw : done == before_ + 1 || done % every_ == 0 || since_ >= kSilence;
   if (!due && done != total_) return;
   const double rate = static_cast<double>(images_) / since_;
-  const double left = seconds_ / static_cast<double>(done - before_) * static_cast<double>(total_ - done);
+  // After a rollback batches come again, but then models take no turns.
+  const double trained =
+      turns_ == 1 ? static_cast<double>(done - before_) : static_cast<double>(updates_) / turns_;
+  const double left = seconds_ / trained * (static_cast<double>(total_ - before_) - trained);
   images_ = 0;
   since_ = 0;
   // Steps count from 0, as in metrics.jsonl and in traces.
-  std::string numbers = fmt::format("step {} ({} of {})  {}", batch.batch, done, total_, named(batch.loss));
+  std::string numbers = fmt::format("step {} ({} of {})  {}", batch.batch, done, total_,
+                                    turns_ == 1 ? named(batch.loss) : named(batch));
   last_ = numbers;
   if (done > before_ + 1)  // for the first batch, only the time to its loss is known
     numbers += fmt::format("  {:.0f} images/s  {} left", rate, clock(left));

@@ -10,8 +10,8 @@ namespace tandem::apps {
 /// batches. Its images/s are the mean since it was last drawn or printed.
 class ProgressLine {
  public:
-  /// `before`: number of batches done in an earlier run.
-  ProgressLine(std::int64_t total, std::int64_t before, int every, bool terminal);
+  /// `before`: number of batches done in an earlier run. `turns`: those that models take in each epoch.
+  ProgressLine(std::int64_t total, std::int64_t before, int turns, int every, bool terminal);
 
   void update(const BatchResult& batch);
   /// Shows on a terminal that an evaluation is running, and tells it elsewhere if it will take long.
@@ -19,8 +19,9 @@ class ProgressLine {
 
  private:
   std::int64_t total_, before_;
-  int every_;
+  int turns_, every_;
   bool terminal_;
+  std::int64_t updates_ = 0;
   double seconds_ = 0;       // of training
   double since_ = 0;         // part of seconds_ after the last update of the line
   std::int64_t images_ = 0;  // after the last update of the line

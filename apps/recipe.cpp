@@ -99,6 +99,8 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   s.optimizer = optimizer_of(o);
   if (!o.swept.empty())
     for (int m = 0; m < o.models; ++m) s.each.push_back(model_options_of(options_of_model(o, m)));
+  if (!s.each.empty()) s.optimizer = s.each[0].optimizer;
+  s.masks_models = o.models > 1 && (o.on_nan == "mask" || o.prune != "none");  // as the Trainer does
   s.measure_prediction = o.measure_prediction;
   if (o.loss_scale > 0) s.gradients.loss_scale = LossScale{.initial = o.loss_scale};
   if (o.clip_norm > 0) s.gradients.clip_norm = o.clip_norm;

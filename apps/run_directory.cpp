@@ -319,6 +319,16 @@ template <class F> void RunDirectory::record(const F& write) try {
 }
 
 void RunDirectory::batch(const BatchResult& b) {
+  const auto [all, is_first] = earlier_turns_.try_emplace(b.batch, b);
+  if (!is_first) all->second.seconds += b.seconds;
+  for (const int m : b.models)
+    all->second.loss.at(static_cast<std::size_t>(m)) = b.loss.at(static_cast<std::size_t>(m));
+  if (!b.is_last_turn) return;
+  write(all->second);
+  earlier_turns_.erase(all);
+}
+
+void RunDirectory::write(const BatchResult& b) {
   const double images_per_second = static_cast<double>(b.samples) / b.seconds;
   json line{{"step", b.batch},
             {"epoch", b.epoch},

@@ -66,6 +66,7 @@ class RunDirectory {
   void go_on_after(std::int64_t batches);
   template <class F> void record(const F& write);
   void batch(const BatchResult& batch);
+  void write(const BatchResult& batch);
   void epoch(const EpochResult& epoch);
   std::string directory_;
   bool in_place_ = false, lost_ = false;
@@ -76,6 +77,7 @@ class RunDirectory {
   std::optional<EventFile> events_;
   int models_ = 1;
   std::int64_t events_every_ = 0;
+  std::map<std::int64_t, BatchResult> earlier_turns_;  // by batch: lines wait for its last turn
 };
 
 }  // namespace tandem::apps

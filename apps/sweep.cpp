@@ -148,10 +148,11 @@ std::string typed(const Flag& flag, const TrainOptions& o) {
 }  // namespace
 
 const std::vector<std::string>& swept_flags() {
-  static const std::vector<std::string> names{
-      "lr",       "sched",     "min-lr",          "decay-epochs", "decay-rate", "warmup-epochs", "warmup-lr",
-      "momentum", "sgd-rule",  "nesterov",        "betas",        "wd",         "clip-grad",     "clip-value",
-      "dropout",  "init-gain", "label-smoothing", "seed",         "data-seed"};
+  static const std::vector<std::string> names{"lr",         "sched",           "min-lr",     "decay-epochs",
+                                              "decay-rate", "warmup-epochs",   "warmup-lr",  "opt",
+                                              "momentum",   "sgd-rule",        "nesterov",   "betas",
+                                              "wd",         "clip-grad",       "clip-value", "dropout",
+                                              "init-gain",  "label-smoothing", "seed",       "data-seed"};
   return names;
 }
 
@@ -199,11 +200,23 @@ void set_flag(TrainOptions& o, const std::string& name, const std::string& value
   throw Error(fmt::format("--{}: {}", name, e.what()));
 }
 
+namespace {
+
+// Each optimizer has a learning rate of its own, unless one is given.
+void set_default_rate(TrainOptions& one, const std::vector<std::string>& given, const SweptValues& swept) {
+  const auto opt = std::ranges::find(swept, "opt", &SweptValues::value_type::first);
+  if (opt == swept.end() || contains(given, std::string("lr"))) return;
+  one.lr = {default_rate(one.arch, opt->second, one.batch_size)};
+}
+
+}  // namespace
+
 TrainOptions options_of_model(const TrainOptions& o, int model) {
   const auto m = static_cast<std::size_t>(model);
   TrainOptions one = o;
   one.models = 1;
   one.arrays.clear();
+  one.turns.clear();
   one.array_lanes = 1;
   one.array_ring = false;
   one.sweep.clear();
@@ -213,8 +226,10 @@ TrainOptions options_of_model(const TrainOptions& o, int model) {
   one.seed = {o.seed.at(m)};
   if (one.data_seed < 0) one.data_seed = data_seed(o);
   if (one.synthetic_seed < 0) one.synthetic_seed = synthetic_seed(o);
-  if (!o.swept.empty())
+  if (!o.swept.empty()) {
+    set_default_rate(one, o.given, o.swept.at(m));
     for (const auto& [flag, value] : o.swept.at(m)) set_flag(one, flag, value);
+  }
   if (o.models > 1 && one.on_nan == "mask") one.on_nan = "stop";
   settle_seeds(one);
   if (!o.swept.empty()) leave_out_what_has_no_effect(one);
@@ -226,8 +241,9 @@ namespace {
 // The flags of a run of one model alone, without those of its output and checkpoints.
 std::vector<const Flag*> flags_of_model(const TrainOptions& o, int model, const TrainOptions& one) {
   std::vector<std::string> names;
-  const std::vector<std::string> of_all{"sweep", "models", "arrays", "array-lanes", "array-ring",  "prune",
-                                        "lr",    "seed",   "on-nan", "trace",       "dump-profile"};
+  const std::vector<std::string> of_all{"sweep",      "models", "arrays", "array-lanes",
+                                        "array-ring", "turns",  "prune",  "lr",
+                                        "seed",       "on-nan", "trace",  "dump-profile"};
   const auto add = [&](const std::string& name) {
     if (!contains(names, name)) names.push_back(name);
   };

@@ -36,7 +36,7 @@ struct TrainOptions {
   std::string parallel, schedule = "1f1b", spectrain_target = "paper", sgd_rule = "momentum",
                         clip_scope = "model", transport, allreduce = "auto", collective = "auto", link,
                         memory_budget, memory_plan, host_budget, copy_link, plan;
-  std::vector<int> comm_threads, measure_prediction, arrays;
+  std::vector<int> comm_threads, measure_prediction, arrays, turns;
   int array_lanes = 1;
   bool array_ring = false;
   int ranks = 0, stages = 0, chunks = 1, microbatches = 0, threads = 0;

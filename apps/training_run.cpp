@@ -37,10 +37,12 @@ namespace {
 
 constexpr std::int64_t kManyImages = 1000;  // whose evaluation can take seconds
 
-// Per model.
-std::string accuracy_line(std::vector<double> accuracy) {
-  for (double& a : accuracy) a *= 100;
-  return fmt::format("test accuracy {:.2f} %", fmt::join(accuracy, ", "));
+// Per model; that of one that has diverged is not a number.
+std::string accuracy_line(const std::vector<double>& accuracy) {
+  std::string all;
+  for (const double a : accuracy)
+    all += (all.empty() ? "" : ", ") + (std::isnan(a) ? "-" : fmt::format("{:.2f}", 100 * a));
+  return fmt::format("test accuracy {} %", all);
 }
 
 std::vector<int> powers_of_two(int most) {
@@ -127,7 +129,7 @@ void TrainingRun::perform() {
   }
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
   const auto forward = [&](std::int64_t n) { return this->forward(data, n); };
-  put_side_by_side(options_, forward(samples));
+  put_side_by_side(options_, forward(samples), is_main());
   const CoreShares cores = share_cores(options_, mpi_);
   Strategy strategy = strategy_of(options_, forward(1), cores.threads);
   if (strategy.stages > 1) cut(forward(samples), strategy);
@@ -140,14 +142,20 @@ void TrainingRun::perform() {
   if (!options_.evaluate)
     memory_ = plan_memory(options_, strategy, forward(samples), data, profile_,
                           RankTalk(meeting_.get(), main_rank()));
-  if (strategy.stages > 1 || !memory_.empty()) plan_ = plan_of_run(strategy, memory_);
+  if (strategy.stages > 1 || (!memory_.plans.empty() && memory_.are_of_all_turns))
+    plan_ = plan_of_run(strategy, memory_.plans, memory_.turns);
   if (is_main() && strategy.stages > 1 && !options_.evaluate)
     say_stages(forward(samples), strategy, profile_);
   if (const std::string turns = why_devices_take_turns(engine::schedule_of(strategy));
       is_main() && !options_.evaluate && !turns.empty())
     log_warning(turns);
   if (options_.simulate) {
-    if (is_main()) simulate(options_, strategy, cores, forward(samples), data, profile_, directory_, plan_);
+    if (is_main() && !memory_.turns.empty())
+      log_info(fmt::format("simulates the first of {}", counted(std::ssize(memory_.turns), "turn")));
+    const Strategy first = strategy_of_turn(strategy, memory_.turns, 0);
+    if (is_main())
+      simulate(with_first_models(options_, first.models), first, cores, forward(samples), data, profile_,
+               directory_, plan_);
     return;
   }
   if (strategy.amp && !has_bf16_instructions())
@@ -245,6 +253,7 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Core
   const bool only_at_end = options_.checkpoint_every == 0 && !options_.output.empty();
   return {
       .strategy = strategy,
+      .turns = memory_.turns,
       .batch_size = options_.batch_size,
       .epochs = options_.epochs,
       .batches = options_.steps,
@@ -325,11 +334,13 @@ std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
 void TrainingRun::train(Trainer& trainer) {
   const bool terminal =
       !launch_environment().launched && is_drawable();  // mpirun's output only looks like a terminal
-  ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
+  ProgressLine progress(trainer.length().total, begin_.progress.batch,
+                        std::max(1, static_cast<int>(std::ssize(memory_.turns))), options_.print_every,
+                        terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
   directory_.plan(plan_);
-  if (options_.dump_profile) directory_.memory_problems(memory_);
-  if (options_.dump_profile && memory_.empty() && options_.ranks == 1)
+  if (options_.dump_profile) directory_.memory_problems(memory_.plans);
+  if (options_.dump_profile && memory_.plans.empty() && options_.ranks == 1)
     log_info("no memory plan is needed, so there is no memory.json");
   const Session& session = trainer.session();
   log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
@@ -391,13 +402,13 @@ void TrainingRun::train(Trainer& trainer) {
     const Timeline timeline = options_.trace.empty()
                                   ? Timeline()
                                   : trainer.session().timeline(main_rank(), trainer.training_program());
-    const std::int64_t peak = trainer.session().executed_peak(main_rank());
+    const Trainer::Peaks peaks = trainer.peaks();
     if (!is_main()) return;
     if (!trainer.all_reduces_are_planned())
       log_warning("the run ended before its all-reduces were measured and planned");
     if (writer) writer->wait();
     model_runs_.wait();
-    report(trainer, end, peak);
+    report(end, peaks);
     if (const std::string means = prediction.text(); !means.empty()) log_info(means);
     write_trace(options_.trace, timeline, end_of_trace());
     if (failed_save_ == end.batches)
@@ -424,15 +435,15 @@ void TrainingRun::train(Trainer& trainer) {
   }
 }
 
-void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t peak) {
+void TrainingRun::report(const EpochResult& end, const Trainer::Peaks& peaks) {
   const Summary summary{.train_loss = end.loss,
                         .test_accuracy = end.accuracy,
                         .skipped = end.losses_not_finite,
                         .images_per_second = end.samples_per_second,
                         .step_ms = end.step_ms,
-                        .peak_bytes = peak,
-                        .planned_peak_bytes = trainer.session().planned_peak(),
-                        .live_peak_bytes = trainer.session().live_peak()};
+                        .peak_bytes = peaks.executed,
+                        .planned_peak_bytes = peaks.planned,
+                        .live_peak_bytes = peaks.live};
   const std::string speed = end.step_ms > 0
                                 ? fmt::format("  {:.2f} ms per step  {:.0f} images/s", end.step_ms,
                                               end.samples_per_second)

@@ -19,6 +19,7 @@
 #include "run_state.h"
 #include "signal_watch.h"
 #include "train_options.h"
+#include "training_memory.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -67,7 +68,7 @@ class TrainingRun {
   std::int64_t end_of_trace() const { return traced_until(options_, begin_.progress.batch); }
   void save_what_was_traced(Trainer& trainer) const;
   void say_what_is_left(CheckpointWriter* writer);
-  void report(Trainer& trainer, const EpochResult& end, std::int64_t peak);
+  void report(const EpochResult& end, const Trainer::Peaks& peaks);
   void say_where_it_is(std::int64_t batches) const;
 
   TrainOptions options_;
@@ -86,7 +87,7 @@ class TrainingRun {
   const std::shared_ptr<Running> running_ = std::make_shared<Running>();
   ModelRuns model_runs_;
   int classes_ = 10;
-  std::vector<DevicePlan> memory_;  ///< how the memory of each device is planned
+  TrainingMemory memory_;
   std::string plan_;                ///< what plan.json will hold
   std::optional<Profile> profile_;  ///< of --profile
   std::int64_t test_images_ = 0;

@@ -80,18 +80,20 @@ class Planning {
   }
 
   PlannedMemory repeated() {
-    if (known_.size() != problems_.size())
+    if (known_.size() < problems_.size())
       throw Error(fmt::format("the memory plan is for {}, and the step is on {}",
                               counted(std::ssize(known_), "device"),
                               counted(std::ssize(problems_), "device")));
     Try known;
-    for (std::size_t d = 0; d < known_.size(); ++d) {
-      if (known_[d].problem != checksum_of(problems_[d].problem))
+    for (const StepProblem& step : problems_) {
+      // Models that take turns have a plan for each step.
+      const auto found = std::ranges::find(known_, checksum_of(step.problem), &KnownMemoryPlan::problem);
+      if (found == known_.end())
         throw Error(
             "the memory plan is for another step: it fits only the network, batch, models, strategy and threads of "
             "the run that made it");
-      require_in_range(problems_[d].problem, known_[d].plan);
-      known.plans.push_back({known_[d].plan, replay(problems_[d].problem, known_[d].plan)});
+      require_in_range(step.problem, found->plan);
+      known.plans.push_back({found->plan, replay(step.problem, found->plan)});
     }
     known.program = program_of(known.plans);
     return take(std::move(known));
@@ -176,8 +178,10 @@ class Planning {
 bool plans_memory(const Strategy& strategy, const Program& plain) {
   if (!strategy.train) return false;
   if (!strategy.memory_plan.empty() || !strategy.known_memory_plans.empty()) return true;
+  const bool is_pair = strategy.array_order == ArrayOrder::ring && strategy.arrays.size() == 2;
   return strategy.memory_budget > 0 && strategy.swap.empty() && strategy.recompute.empty() &&
-         planned_peak(plain) > strategy.memory_budget && !schedule_of(strategy).overlaps_batches();
+         planned_peak(plain) > strategy.memory_budget &&
+         (is_pair || !schedule_of(strategy).overlaps_batches());
 }
 
 PlannedMemory within_budget(const ListedGraph& step, const Program& plain, const LowerOptions& options,

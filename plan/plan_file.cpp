@@ -51,7 +51,8 @@ KnownMemoryPlan memory_plan_of(const JsonInput& device) {
 
 void read_plan(const std::string& file, Strategy& strategy) {
   const JsonInput plan = JsonInput::parse(fmt::format("plan '{}'", file), read_text("plan", file));
-  plan.require_keys({"cuts", "fusion_groups", "swap", "recompute", "arrays", "array_ring", "memory"});
+  plan.require_keys(
+      {"cuts", "fusion_groups", "swap", "recompute", "arrays", "array_ring", "turns", "memory"});
   strategy.cuts = plan["cuts"].texts();
   strategy.fusion_groups.clear();
   for (const JsonInput& group : plan["fusion_groups"].items())
@@ -68,17 +69,27 @@ void read_plan(const std::string& file, Strategy& strategy) {
   strategy.array_order = plan["array_ring"].flag(true) ? ArrayOrder::ring : ArrayOrder::in_turn;
 }
 
+std::vector<int> read_turns(const std::string& file) {
+  const JsonInput plan = JsonInput::parse(fmt::format("plan '{}'", file), read_text("plan", file));
+  std::vector<int> turns;
+  for (const JsonInput& models : plan["turns"].items())
+    turns.push_back(models.required().integer(1, 1, kMostModels));
+  return turns;
+}
+
 std::string plan_with_cuts(const std::vector<std::string>& cuts) {
   return nlohmann::json{{"cuts", cuts}}.dump() + "\n";
 }
 
-std::string plan_of_run(const Strategy& strategy, const std::vector<DevicePlan>& memory) {
+std::string plan_of_run(const Strategy& strategy, const std::vector<DevicePlan>& memory,
+                        const std::vector<int>& turns) {
   nlohmann::ordered_json j = nlohmann::ordered_json::object();
   if (!strategy.cuts.empty()) j["cuts"] = strategy.cuts;
   if (!memory.empty() && strategy.arrays.size() > 1) {
     j["arrays"] = strategy.arrays;
     j["array_ring"] = strategy.array_order == ArrayOrder::ring;
   }
+  if (!turns.empty()) j["turns"] = turns;
   for (const DevicePlan& device : memory) {
     nlohmann::ordered_json steps = nlohmann::ordered_json::array();
     for (const MemoryStep& s : device.plan.plan.steps)

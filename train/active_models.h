@@ -4,14 +4,19 @@
 
 #include <tandem/core/graph/tensor.h>
 #include <tandem/plan/strategy.h>
+#include <tandem/train/train_progress.h>
 
 namespace tandem {
 
-/// Which of a Trainer's models still train, and which of them its Session holds. A model that stops is masked
-/// at once. It leaves when the Trainer makes another Session. Models are numbered from 0.
+/// Which of a Trainer's models still train, and which of them its Session holds: those of one turn. A model
+/// that stops is masked at once. It leaves when the Trainer makes another Session. Models are numbered from
+/// 0.
 class ActiveModels {
  public:
-  explicit ActiveModels(int models);
+  /// `turns`: how many models each turn has, in order of models; empty: one turn has all of them.
+  ActiveModels(int models, const std::vector<int>& turns);
+
+  int turns() const { return static_cast<int>(turns_.size()); }
 
   /// The models in the Session, ascending.
   const std::vector<int>& in_session() const { return in_session_; }
@@ -21,10 +26,17 @@ class ActiveModels {
   std::vector<char> active() const;
   /// Returns the models that still train, ascending.
   std::vector<int> training() const;
+  /// Returns those of them that are in the Session.
+  std::vector<int> training_in_session() const;
+  /// Returns those of a turn that still train.
+  std::vector<int> training(int turn) const;
   /// Returns false if the model had stopped already.
   bool stop(int model);
-  /// Leaves the stopped models out of the Session, unless all have stopped. Returns whether there was one.
-  bool leave_out();
+  /// All models train, except those that have stopped.
+  void restart(const std::vector<StoppedModel>& stopped);
+  /// Puts the models of a turn that still train into the Session, in place of the others. If none of them
+  /// does, nothing changes. Returns whether the Session has other models now.
+  bool enter(int turn);
 
   /// Returns one value per model: those of the models in the Session, and `missing` for the others.
   std::vector<double> of_all(const std::vector<double>& in_session, double missing) const;
@@ -38,8 +50,11 @@ class ActiveModels {
   Strategy in_session(const Strategy& of_all) const;
 
  private:
+  std::vector<int> training_of(std::vector<int> models) const;  // with mutex_
+
   mutable std::mutex mutex_;
-  std::vector<char> active_;  // of all models
+  std::vector<std::vector<int>> turns_;  // the models of each
+  std::vector<char> active_;             // of all models
   std::vector<int> in_session_;
 };
 

@@ -11,14 +11,14 @@ void BatchTimer::go_on() { since_ = steady_seconds() - tail_; }
 
 void BatchTimer::pause() { tail_ = steady_seconds() - since_; }
 
-double BatchTimer::result(std::int64_t samples) {
+double BatchTimer::result(std::int64_t samples, bool is_last_turn) {
   const double now = steady_seconds(), seconds = now - std::exchange(since_, now);
   const auto add = [&](Total& total) {
-    ++total.batches;
-    total.samples += samples;
+    total.batches += is_last_turn ? 1 : 0;
+    total.samples += is_last_turn ? samples : 0;
     total.seconds += seconds;
   };
-  if (first_.batches == 0) {
+  if (std::exchange(is_warming_up_, false)) {
     add(first_);
   } else {
     add(epoch_);

@@ -11,13 +11,16 @@
 
 namespace tandem {
 
-/// The results of one batch.
+/// The results of one batch, or of one turn of it.
 struct BatchResult {
   std::int64_t batch = 0, epoch = 0;  ///< from 0
   std::int64_t samples = 0;
   std::vector<double> loss, lr;  ///< per model
   double seconds = 0;            ///< since the previous batch's result, without time that was not training
   std::vector<PredictionError> prediction{};  ///< by stage, as Strategy::measure_prediction says
+  /// The models that trained in this turn; the losses of the others are NaN.
+  std::vector<int> models{};
+  bool is_last_turn = true;  ///< no other models train this batch later (TrainerOptions::turns)
 };
 
 /// Means over an epoch, or over a run.
@@ -47,16 +50,17 @@ struct NonFiniteBatch {
 };
 
 /// Functions that a Trainer calls on the rank that gets the losses; empty ones are skipped. `batch` runs on a
-/// thread of the engine, in order of batches, while later batches run; once everything is measured of its
-/// batch, which Strategy::measure_prediction can delay until after the batch's update. The others run between
-/// batches, on the thread that called `fit`. An exception ends the run; one from `batch` becomes an Error
-/// that says where in the run it occurred. `batch` cannot read the model's parameters, which later batches
-/// change meanwhile.
+/// thread of the engine, in order of batches (of each turn), while later batches run; once everything is
+/// measured of its batch, which Strategy::measure_prediction can delay until after the batch's update. The
+/// others run between batches, on the thread that called `fit`. An exception ends the run; one from `batch`
+/// becomes an Error that says where in the run it occurred. `batch` cannot read the model's parameters, which
+/// later batches change meanwhile.
 struct Callbacks {
   std::function<void()> begin{};
   std::function<void(std::int64_t epoch)> begin_epoch{};
+  std::function<void(const std::vector<int>& models)> begin_turn{};  ///< if models take turns
   std::function<void(const BatchResult&)> batch{};
-  std::function<void()> begin_evaluation{};
+  std::function<void()> begin_evaluation{};  ///< of each turn, if models take turns
   std::function<void(const EpochResult&)> end_epoch{};
   /// Called before the state is copied for `checkpoint`. If the previous copy has no other user by then, its
   /// memory is used again. Wait here for a thread that reads it, or let it keep the copy until this returns.

@@ -4,17 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/autograd/training_graph.h>
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/core/runtime/state_memory.h>
-#include <tandem/dist/thread_comm.h>
-#include <tandem/ops/varied.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/network_layers.h>
 #include <tandem/train/all_reduce_tuning.h>
@@ -30,28 +25,6 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::uint64_t kDecisions = 1;  // a channel of the spare Comm
-
-// The largest number if the product overflows: such a run ends for another reason.
-std::int64_t batches_of(std::int64_t epochs, std::int64_t per_epoch) {
-  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-  return epochs > kMost / per_epoch ? kMost : epochs * per_epoch;
-}
-
-// Which part of a batch this process needs: all of it, or if the process is a rank, that rank's part.
-LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, std::int64_t max_lag) {
-  LoaderOptions l{.batch_size = batch_size,
-                  .drop_last = o.drop_last,
-                  .workers = o.workers,
-                  .buffers = 2 * o.workers + static_cast<int>(max_lag) + o.strategy.stages};
-  if (!o.spare) return l;
-  const Strategy& s = o.strategy;
-  const int device = o.spare->rank() % s.devices();
-  l.replica = o.spare->rank() / s.devices();
-  l.replicas = o.strategy.replicas;
-  l.labels = device == s.device_of(0) && device == s.device_of(s.stages - 1);
-  if (device != s.device_of(0)) l.workers = 0;  // labels cost next to nothing
-  return l;
-}
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -110,11 +83,12 @@ Trainer::Trainer(ModelArray models, DatasetPtr train, TrainerOptions options, Se
   for (ArrayModel& model : models_)
     if (!model.data) model.data = train_;
   Strategy& s = options_.strategy;
-  active_ = std::make_unique<ActiveModels>(s.models);
+  active_ = std::make_unique<ActiveModels>(s.models, options_.turns);
   if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
   if (options_.on_non_finite == OnNonFinite::mask || options_.prunes) s.masks_models = s.models > 1;
   if (s.cuts.empty() && s.stages > 1)  // also for evaluation
     s.cuts = balanced_cuts(forward(options_.batch_size / s.replicas / s.microbatches, true), s);
+  plan_turns();
   prepare();
   for (std::size_t m = 0; m < options_.lr.size(); ++m) {
     const ArrayModel& model = models_[models_.size() > 1 ? m : 0];
@@ -126,121 +100,20 @@ Trainer::Trainer(ModelArray models, DatasetPtr train, TrainerOptions options, Se
   if (std::ssize(models_) != s.models) return;  // `load` sets the state
   std::vector<StateDict> states;
   for (const ArrayModel& model : models_) states.push_back(model.module->state());
-  session_->load(stack_states(states));
+  set_state(stack_states(states));
   link_models();
 }
 
-// If ranks are processes, other ranks hold part of the state.
+Trainer::~Trainer() { link_->disconnect(); }
+
 void Trainer::link_models() {
   link_ = std::make_shared<StateLink>();
-  if (std::ssize(models_) != options_.strategy.models || options_.spare) return;
+  if (!are_linked()) return;
   std::map<std::string, Tensors> parameters;
   for (const ArrayModel& model : active_->in_session(models_))
     for (const auto& [path, p] : model.module->named_parameters()) parameters[path].push_back(p->tensor);
   for (const auto& [path, tensors] : parameters) link_->add(tensors);
   link_->connect(session_.get());
-}
-
-// Makes the Session, with its Programs and what feeds them, for the models that it holds.
-void Trainer::prepare() {
-  strategy_ = active_->in_session(options_.strategy);
-  const Strategy& s = strategy_;
-  Program first = program(options_.batch_size, true);
-  feed_ = std::make_unique<TrainFeed>(
-      data(), loader_options(options_, options_.batch_size, first.max_lag), s.microbatches,
-      active_->in_session(options_.seeds),
-      [this](std::size_t m, std::int64_t batch) {
-        return rate(static_cast<std::size_t>(active_->in_session()[m]), batch);
-      },
-      [this](std::int64_t batch, const std::vector<double>& loss) { arrived(batch, loss); },
-      [this](std::int64_t batch) {
-        if (!options_.strategy.gradients.loss_scale)  // overflows are normal with a loss scale
-          recovery_.update_skipped(batch);
-      },
-      [this](const HostResult& result) { measured(result); });
-  length_.per_epoch = feed_->batches_per_epoch();
-  length_.total = options_.epochs > 0 ? batches_of(options_.epochs, length_.per_epoch) : options_.batches;
-  if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
-  feed_->set_active([this] { return active_->active(); });
-  if (options_.comms.empty()) options_.comms = thread_comms(s.ranks());  // a Session takes them
-  session_ =
-      std::make_unique<Session>(std::move(first), std::move(options_.comms), *feed_,
-                                SessionOptions{.spans = options_.spans, .memory_budget = s.memory_budget});
-  if (options_.test) add_evaluation();
-  if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
-    trains_last_ = session_->add(program(last, true), *feed_);
-  add_tuning();
-}
-
-// Each model's own, or what all have in common.
-std::vector<DatasetPtr> Trainer::data() const {
-  if (!own_data_) return {train_};
-  std::vector<DatasetPtr> all;
-  for (const ArrayModel& model : active_->in_session(models_)) all.push_back(model.data);
-  return all;
-}
-
-// For `samples` samples of each model.
-Graph Trainer::forward(std::int64_t samples, bool training) const {
-  std::vector<Graph> graphs;
-  for (const ArrayModel& model : models_.size() > 1 ? active_->in_session(models_) : models_)
-    graphs.push_back(trace_forward(*model.module, training ? *model.data : *options_.test, model.objective,
-                                   samples, training, training && own_data_));
-  return unify(graphs);
-}
-
-Trainer::~Trainer() { link_->disconnect(); }
-
-// The Program for a global batch of `batch_size` samples.
-Program Trainer::program(std::int64_t batch_size, bool training) {
-  Strategy s = strategy_;
-  if (batch_size != options_.batch_size) s.known_memory_plans.clear();  // they are for whole batches
-  const std::int64_t samples = batch_size / s.replicas / (training ? s.microbatches : 1);
-  return build(forward(samples, training), training ? s : for_evaluation(s));
-}
-
-void Trainer::add_tuning() {
-  const Strategy& s = strategy_;
-  AllReduceOptions& o = options_.all_reduces;
-  if (o.policy == "auto") o.policy = length_.total >= kAutoBatches ? "libra" : "";
-  if (o.policy.empty() || s.replicas == 1) return;
-  if (options_.spans > 0) o.drift.reset();  // the user gets what is measured
-  const std::int64_t samples = options_.batch_size / s.replicas;
-  const Graph forward = this->forward(samples / s.microbatches, true);
-  Comm* const processes = options_.spare.get();
-  tuning_ = std::make_unique<AllReduceTuning>(
-      *session_, *feed_,
-      [forward, s](const std::vector<FusionGroup>& groups) {
-        Strategy with = s;
-        with.fusion_groups = groups;
-        return build(forward, with);
-      },
-      all_reduce_key(forward, s, static_cast<double>(samples), processes, main_rank()), std::move(o),
-      length_.total, RankTalk(processes, main_rank()));
-}
-
-bool Trainer::all_reduces_are_planned() const { return !tuning_ || tuning_->is_planned(); }
-
-std::string Trainer::why_saved_all_reduces_are_unfit() const { return tuning_ ? tuning_->why_unfit() : ""; }
-
-ProgramHandle Trainer::training_program() const { return tuning_ ? tuning_->program() : ProgramHandle(); }
-
-// Evaluates batches of the size of training's micro-batches, or smaller ones if these exceed the memory
-// budget.
-void Trainer::add_evaluation() {
-  std::int64_t samples = options_.batch_size / options_.strategy.microbatches;
-  std::optional<Program> evaluation;
-  while (!evaluation) try {
-      evaluation = program(samples, false);
-    } catch (const Error&) {
-      const std::int64_t half = samples / 2 / strategy_.replicas * strategy_.replicas;
-      if (strategy_.memory_budget == 0 || half == 0) throw;
-      samples = half;
-    }
-  test_ = std::make_unique<TestFeed>(options_.test, loader_options(options_, samples, evaluation->max_lag),
-                                     active_->in_session(options_.seeds));
-  if (masks()) test_->note_non_finite();
-  evaluates_ = session_->add(std::move(*evaluation), *test_);
 }
 
 std::int64_t Trainer::samples_of(std::int64_t batch) const { return feed_->rows(batch); }
@@ -253,13 +126,12 @@ double Trainer::rate(std::size_t model, std::int64_t batch) const {
 
 void Trainer::load(const StateDict& state, TrainProgress progress) {
   if (progress.batch < 0) throw Error("Trainer: a run cannot continue before its first batch");
-  session_->load(in_session(state));
-  link_->set(in_session(state));
+  active_->restart(progress.stopped);
+  set_state(state);
   link_->connect(session_.get());
   progress_ = std::move(progress);
   limit_.begin_at(progress_.batch);
-  for (const StoppedModel& stopped : progress_.stopped) active_->stop(stopped.model);
-  leave_out_stopped();
+  if (active_->turns() == 1) enter(0);
   evaluated_ = saved_ = -1;
 }
 
@@ -284,6 +156,7 @@ void Trainer::load(const Checkpoint& checkpoint) {
 }
 
 EpochResult Trainer::fit() try {
+  require_session();
   stopping_ = ended_early_ = false;
   tell(&Callbacks::begin);
   feed_->start(progress_.batch, length_.total);
@@ -292,9 +165,9 @@ EpochResult Trainer::fit() try {
   for (bool first = true; progress_.batch < length_.total && !ends; first = false) {
     if (first || at_epoch_end()) begin_epoch();
     const std::int64_t before = progress_.batch;
-    go_on(next_drain());
+    const bool ends_before = !train_section(next_drain());
     if (recovery_.act(progress_.batch)) continue;  // went back
-    const bool ends_here = agree_to_end_here();
+    const bool ends_here = ends_before || agree_to_end_here();
     bool saves = false;
     if (at_epoch_end() && progress_.batch > before) {
       saves = end_epoch() && options_.checkpoint_every > 0;  // a pruned model as it is now
@@ -305,7 +178,7 @@ EpochResult Trainer::fit() try {
       save();
       recovery_.keep();
     }
-    if (at_epoch_end() && !ends && progress_.batch < length_.total) leave_out_stopped();
+    if (at_epoch_end() && !ends && progress_.batch < length_.total && active_->turns() == 1) enter(0);
   }
   if (options_.test) evaluate();
   give_weights_to_model();
@@ -335,6 +208,13 @@ bool Trainer::go_on(std::int64_t end) {
     if (progress_.batch < left_out) return false;  // the run ends early
     if (left_out < drain) feed_->start(++progress_.batch, length_.total);
   }
+  return true;
+}
+
+// Trains up to batch `end`. Returns false if the models have gone back to where they were, and the run ends.
+bool Trainer::train_section(std::int64_t end) {
+  if (active_->turns() > 1) return train_in_turns(end);
+  go_on(end);
   return true;
 }
 
@@ -407,12 +287,16 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& of_session)
   const std::vector<double> loss = active_->of_all(of_session, kNone);
   if (options_.on_non_finite == OnNonFinite::mask) stop_diverged(batch, loss);
   const bool goes_on = options_.on_non_finite != OnNonFinite::stop;
-  const std::vector<int> training = active_->training();
+  const std::vector<int> training = active_->training_in_session();
   const auto is_finite = [&](int m) { return std::isfinite(loss[static_cast<std::size_t>(m)]); };
   if (goes_on && !std::ranges::all_of(training, is_finite)) recovery_.loss_not_finite(batch);
   if (recovery_.ignores_results()) return;
   const std::int64_t samples = samples_of(batch);
-  BatchResult b{batch, batch / length_.per_epoch, samples, loss, {}, timer_.result(samples)};
+  BatchResult b{
+      .batch = batch, .epoch = batch / length_.per_epoch, .samples = samples, .loss = loss, .lr = {}};
+  b.seconds = timer_.result(samples, is_last_turn_);
+  b.models = active_->in_session();
+  b.is_last_turn = is_last_turn_;
   std::vector<char> counts(loss.size(), 0);
   for (const int m : training) counts[static_cast<std::size_t>(m)] = 1;
   for (std::size_t m = 0; m < loss.size(); ++m) {
@@ -450,17 +334,31 @@ void Trainer::tell_measured_batches() {
 }
 
 std::vector<double> Trainer::evaluate() {
+  require_session();
   if (!test_) throw Error("Trainer: there is no test set to evaluate on");
   if (link_->send()) evaluated_ = -1;  // the weights were assigned since
   if (evaluated_ == progress_.batch) return accuracy_;
+  accuracy_.clear();
+  for (int turn = 0; turn < active_->turns(); ++turn) {
+    if (active_->turns() > 1) enter(turn);
+    if (active_->turns() == 1 || !active_->training(turn).empty()) evaluate_session();
+  }
+  evaluated_ = progress_.batch;
+  return accuracy_;
+}
+
+// Sets the accuracies of the models in the session.
+void Trainer::evaluate_session() {
   tell(&Callbacks::begin_evaluation);
   test_->start(active_->active());
   link_->send();  // what the callback assigned
   session_->run(0, test_->batches(), evaluates_);
-  accuracy_ = is_main() ? active_->of_all(test_->accuracy(), kNone) : std::vector<double>();
-  if (is_main() && masks()) stop_without_accuracy();
-  evaluated_ = progress_.batch;
-  return accuracy_;
+  const std::vector<double> measured = test_->accuracy();
+  if (!is_main() || measured.empty()) return;
+  accuracy_.resize(static_cast<std::size_t>(options_.strategy.models), kNone);
+  for (std::size_t i = 0; i < measured.size(); ++i)
+    accuracy_[static_cast<std::size_t>(active_->in_session()[i])] = measured[i];
+  if (masks()) stop_without_accuracy();
 }
 
 // Begins an epoch, or continues one.
@@ -522,7 +420,8 @@ void Trainer::save() {
     if (!is_main()) throw Aborted(what);
     throw NonFinite(what, progress_.batch);
   }
-  copy_ = of_all_models(session_->state(main_rank(), left_out_.empty() ? std::move(copy_) : StateDict()));
+  copy_ = of_all_models(
+      session_->state(main_rank(), active_->are_all_in_session() ? std::move(copy_) : StateDict()));
   if (looks_at_each && is_main()) stop_not_finite(copy_);
   CheckpointResult checkpoint{progress_, copy_, {}};
   if (options_.score_checkpoints && options_.test) checkpoint.accuracy = evaluate();
@@ -564,51 +463,6 @@ bool Trainer::finished() const {
   return progress_.batch >= length_.total || !patient;
 }
 
-RunPoint Trainer::point() const {
-  link_->send();
-  return {progress_, session_->snapshot()};
-}
-
-void Trainer::go_back(const RunPoint& point) {
-  limit_.begin_at(point.progress.batch);
-  session_->restore(point.state);
-  link_->changed(session_->written());
-  progress_ = point.progress;
-  unmeasured_.clear();
-  measured_.clear();
-  feed_->start(progress_.batch, length_.total);
-  timer_.forget_tail();
-  evaluated_ = -1;
-}
-
-std::string Trainer::explain(std::int64_t batch) {
-  return where_non_finite(batch, session_->state(main_rank()));
-}
-
-// Computes the graph of the whole batch again, forward and backward, node by node. If that fails, says why,
-// so that the caller can still report the batch.
-std::string Trainer::where_non_finite(std::int64_t batch, const StateDict& state) try {
-  if (!is_main()) return "";
-  TrainFeed host(
-      data(), {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1,
-      active_->in_session(options_.seeds), [](std::size_t, std::int64_t) { return 0.0; },
-      [](std::int64_t, const std::vector<double>&) {});
-  Graph graph = forward(samples_of(batch), true);
-  if (strategy_.models > 1) graph = tandem::vmap(graph, strategy_.models);
-  const Graph step = training_graph(graph, {.models = strategy_.models}).graph;
-  const std::string value = first_non_finite(step, state, host, batch, *options_.strategy.kernels);
-  return value.empty() ? "" : "the first value that is not finite is " + value;
-} catch (const std::exception& e) {
-  return fmt::format("the first value that is not finite could not be found: {}", e.what());
-}
-
-bool Trainer::is_finite() const {
-  std::int64_t finite = session_->is_finite();
-  const int ranks = options_.spare ? options_.spare->size() : 1;
-  for (int rank = 0; rank < ranks; ++rank) finite = std::min(finite, share(finite, rank));
-  return finite != 0;
-}
-
 // Gives all ranks the value of rank `root`.
 std::int64_t Trainer::share(std::int64_t value, int root) const {
   Comm* const comm = options_.spare.get();
@@ -631,14 +485,6 @@ EpochResult Trainer::result(const BatchTimer::Total& time) const {
   if (time.seconds > 0) r.samples_per_second = static_cast<double>(time.samples) / time.seconds;
   r.losses_not_finite = progress_.losses.not_finite;
   return r;
-}
-
-void Trainer::help_explain() {
-  if (!options_.spare) return;
-  session_->remains(main_rank(), options_.spare.get());
-  std::vector<int> all(static_cast<std::size_t>(options_.spare->size()));
-  std::iota(all.begin(), all.end(), 0);
-  options_.spare->barrier(all, 0);
 }
 
 }  // namespace tandem

@@ -83,9 +83,16 @@ class Trainer final : private Recoverable {
 
   const TrainProgress& progress() const { return progress_; }
   const RunLength& length() const { return length_; }
-  /// The Session is another after models were left out: use this between batches, or `with_session`.
+  /// The Session is another in each turn, and after models were left out: use this between batches, or
+  /// `with_session`.
   engine::Session& session() { return *session_; }
-  /// Calls `use` on any thread, and keeps the Session as it is meanwhile.
+  /// Bytes, as Session's functions of these names say: the largest of all Sessions that the run has had. If
+  /// ranks are processes, all of them must call.
+  struct Peaks {
+    std::int64_t planned = 0, live = 0, executed = 0;
+  };
+  Peaks peaks() const;
+  /// Calls `use` on any thread, unless there is no Session any more, and keeps it as it is meanwhile.
   void with_session(const std::function<void(engine::Session&)>& use);
   /// The Session's Program that trains whole batches. It changes while all-reduces are planned.
   engine::ProgramHandle training_program() const;
@@ -109,14 +116,23 @@ class Trainer final : private Recoverable {
   struct Settled {};  // options that say what an array's models have of their own
   Trainer(ModelArray models, DatasetPtr train, TrainerOptions options, Settled);
   void prepare();
+  void require_session() const;
   void link_models();
   std::vector<DatasetPtr> data() const;
   engine::Graph forward(std::int64_t samples, bool training) const;
   engine::Program program(std::int64_t batch_size, bool training);
+  engine::Program built(std::int64_t batch_size, bool training) const;
+  void plan_turns();
   void add_evaluation();
   double rate(std::size_t model, std::int64_t batch) const;
   std::int64_t next_drain() const;
   bool at_epoch_end() const { return progress_.batch % length_.per_epoch == 0; }
+  bool train_section(std::int64_t end);
+  bool train_in_turns(std::int64_t end);
+  void enter(int turn);
+  StateDict waiting_state(int model) const;
+  // If ranks are processes, other ranks hold part of the state.
+  bool are_linked() const { return std::ssize(models_) == options_.strategy.models && !options_.spare; }
   void run_section(std::int64_t end);
   void add_tuning();
   void rehearse(std::int64_t batch, std::int64_t end);
@@ -137,9 +153,11 @@ class Trainer final : private Recoverable {
   bool prune();
   void stop(const StoppedModel& model);
   void agree_on_stopped();
-  void leave_out_stopped();
+  void evaluate_session();
   StateDict of_all_models(StateDict in_session) const;
-  StateDict in_session(const StateDict& of_all);
+  StateDict in_session(const StateDict& of_all) const;
+  StateDict known_to_session(StateDict state) const;
+  void set_state(const StateDict& of_all);
   bool agree_to_end();
   bool agree_to_end_here();
   [[noreturn]] void end_here();
@@ -163,8 +181,17 @@ class Trainer final : private Recoverable {
   ModelArray models_;  // one that stands for all, or each
   bool own_data_ = false;
   std::unique_ptr<ActiveModels> active_;
-  std::map<int, StateDict> left_out_;  // the last state of models that the session no longer has
-  Strategy strategy_;                  // of the models in the session
+  std::map<int, StateDict> waiting_;  // the states of models that the session does not have
+  Peaks earlier_;                     // of Sessions that have ended
+  bool is_last_turn_ = true;
+  struct ProgramKey {
+    std::vector<int> models;
+    std::int64_t batch_size = 0;
+    bool training = true;
+    auto operator<=>(const ProgramKey&) const = default;
+  };
+  std::map<ProgramKey, engine::Program> programs_;  // of turns, which come again
+  Strategy strategy_;                               // of the models in the session
   DatasetPtr train_;
   TrainerOptions options_;
   std::vector<Callbacks> callbacks_;

@@ -1,6 +1,9 @@
 // Which of a Trainer's models still train: those that diverge or are pruned are masked, and then left out.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string_view>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -13,6 +16,27 @@
 
 namespace tandem {
 using namespace engine;
+namespace {
+
+// Whether an optimizer of this kind can keep a state. The paths are those of add_updates.
+bool can_keep(const Optimizer& optimizer, std::string_view path) {
+  path.remove_prefix(std::string_view(kOptimizerPath).size());
+  return std::holds_alternative<SgdOptions>(optimizer) == path.starts_with("momentum.");
+}
+
+// Models can differ in the states that their optimizers keep: where one has none, it is zero.
+StateDict stack_all(std::vector<StateDict> models) {
+  std::map<std::string, TensorType> types;
+  for (const StateDict& model : models)
+    for (const auto& [path, tensor] : model)
+      if (path.starts_with(kOptimizerPath)) types.emplace(path, tensor.type());
+  for (StateDict& model : models)
+    for (const auto& [path, type] : types)
+      if (!model.contains(path)) model.emplace(path, Tensor::zeros(type));
+  return stack_states(models);
+}
+
+}  // namespace
 
 // A NaN's sign has no meaning.
 std::string Trainer::loss_text(const std::vector<double>& loss, std::size_t m, std::int64_t batch) {
@@ -22,7 +46,7 @@ std::string Trainer::loss_text(const std::vector<double>& loss, std::size_t m, s
 
 // Masks the models whose losses are not finite; the last one ends the run.
 void Trainer::stop_diverged(std::int64_t batch, const std::vector<double>& loss) {
-  for (const int m : active_->training()) {
+  for (const int m : active_->training_in_session()) {
     if (std::isfinite(loss[static_cast<std::size_t>(m)])) continue;
     if (active_->training().size() == 1)
       throw NonFinite(loss_text(loss, static_cast<std::size_t>(m), batch) +
@@ -54,7 +78,7 @@ void Trainer::stop_not_finite(const StateDict& state) {
 
 // Stops the models whose outputs for the test set are not finite. If no other trains, the run ends.
 void Trainer::stop_without_accuracy() {
-  for (const int m : active_->training())
+  for (const int m : active_->training_in_session())
     if (std::isnan(accuracy_[static_cast<std::size_t>(m)])) {
       if (active_->training().size() == 1)
         throw NonFinite(
@@ -83,52 +107,127 @@ void Trainer::agree_on_stopped() {
   }
 }
 
-// Makes a smaller Session without the models that have stopped. On several ranks they stay in it, masked.
-void Trainer::leave_out_stopped() {
+// Makes a Session for the models of a turn that still train; the states of the others wait. On several ranks
+// models that have stopped stay in it, masked.
+void Trainer::enter(int turn) {
   if (options_.strategy.ranks() > 1) return;
   const std::vector<int> before = active_->in_session();
-  if (!active_->leave_out()) return;
+  if (!active_->enter(turn)) return;
   link_->send();
-  std::vector<StateDict> models = unstack_states(session_->state(), std::ssize(before)), kept;
+  std::vector<StateDict> left = unstack_states(session_->state(), std::ssize(before)), now;
   link_->disconnect();
-  for (std::size_t i = 0; i < before.size(); ++i)
-    if (std::ranges::binary_search(active_->in_session(), before[i]))
-      kept.push_back(std::move(models[i]));
-    else
-      left_out_[before[i]] = std::move(models[i]);
+  for (std::size_t i = 0; i < before.size(); ++i) waiting_[before[i]] = std::move(left[i]);
+  for (const int m : active_->in_session()) now.push_back(waiting_state(m));
   const std::lock_guard lock(renewing_);
+  session_->throw_if_stopped();
+  earlier_ = peaks();
   tuning_.reset();
   session_.reset();
   test_.reset();
   feed_.reset();
   trains_last_ = evaluates_ = {};
   prepare();
-  session_->load(stack_states(kept));
+  session_->load(stack_all(std::move(now)));
+  for (const int m : active_->in_session()) waiting_.erase(m);
   link_models();
   feed_->start(progress_.batch, length_.total);
 }
 
-void Trainer::with_session(const std::function<void(Session&)>& use) {
-  const std::lock_guard lock(renewing_);
-  use(*session_);
+// With what its module was given since it began to wait.
+StateDict Trainer::waiting_state(int model) const {
+  StateDict state = waiting_.at(model);
+  if (are_linked())
+    for (const auto& [path, p] : models_[static_cast<std::size_t>(model)].module->named_parameters())
+      if (const auto found = state.find(path); found != state.end()) found->second = p->tensor;
+  return state;
 }
 
-// The states of the models in the session, with those of the models that are left out.
+// Trains up to batch `end`, in one turn after the other. If the run is to end early, models would have
+// trained different numbers of batches: then all go back to where they were, and it returns false.
+bool Trainer::train_in_turns(std::int64_t end) {
+  link_->send();
+  const TrainProgress before = progress_;
+  const StateDict state = of_all_models(session_->state());
+  int last = 0;
+  for (int turn = 0; turn < active_->turns(); ++turn)
+    if (!active_->training(turn).empty()) last = turn;
+  accuracy_.clear();
+  for (int turn = 0; turn <= last; ++turn) {
+    const std::vector<int> models = active_->training(turn);
+    if (models.empty()) continue;
+    progress_.batch = before.batch;
+    tell(&Callbacks::begin_turn, models);
+    enter(turn);
+    is_last_turn_ = turn == last;
+    limit_.begin_at(before.batch);
+    feed_->start(before.batch, length_.total);
+    timer_.begin_turn();
+    if (limit_.end() != RunLimit::kNone || !go_on(end)) {
+      const std::int64_t saved = saved_;
+      load(state, before);
+      saved_ = saved;
+      return false;
+    }
+    if (options_.test && at_epoch_end()) evaluate_session();
+  }
+  if (options_.test && at_epoch_end()) evaluated_ = progress_.batch;
+  return true;
+}
+
+void Trainer::with_session(const std::function<void(Session&)>& use) {
+  const std::lock_guard lock(renewing_);
+  if (session_) use(*session_);
+}
+
+// The states of the models in the session, with those that wait.
 StateDict Trainer::of_all_models(StateDict in_session) const {
-  if (left_out_.empty()) return in_session;
+  if (active_->are_all_in_session()) return in_session;
   std::vector<StateDict> some = unstack_states(in_session, active_->count()), all;
   auto next = some.begin();
   for (int m = 0; m < options_.strategy.models; ++m)
-    all.push_back(left_out_.contains(m) ? left_out_.at(m) : std::move(*next++));
-  return stack_states(all);
+    all.push_back(waiting_.contains(m) ? waiting_state(m) : std::move(*next++));
+  return stack_all(std::move(all));
 }
 
-// The part of the models in the session; the rest is kept for checkpoints.
-StateDict Trainer::in_session(const StateDict& of_all) {
-  if (left_out_.empty()) return of_all;
-  const std::vector<StateDict> all = unstack_states(of_all, options_.strategy.models);
-  for (auto& [m, state] : left_out_) state = all[static_cast<std::size_t>(m)];
-  return stack_states(active_->in_session(all));
+// The part of the models in the session.
+StateDict Trainer::in_session(const StateDict& of_all) const {
+  if (active_->are_all_in_session()) return of_all;
+  return known_to_session(
+      stack_states(active_->in_session(unstack_states(of_all, options_.strategy.models))));
+}
+
+// Without what only the optimizers of models outside the session keep.
+StateDict Trainer::known_to_session(StateDict state) const {
+  std::erase_if(state, [&](const auto& entry) {
+    const std::string& path = entry.first;
+    return path.starts_with(kOptimizerPath) && session_->find_state(path) < 0 &&
+           std::ranges::any_of(options_.strategy.each,
+                               [&](const ModelOptions& model) { return can_keep(model.optimizer, path); });
+  });
+  return state;
+}
+
+// Gives all models their states, in the session or where they wait, and their modules the parameters.
+void Trainer::set_state(const StateDict& of_all) {
+  const StateDict here = in_session(of_all);
+  session_->load(here);
+  link_->set(here);
+  if (active_->are_all_in_session()) return;
+  std::vector<StateDict> all = unstack_states(of_all, options_.strategy.models);
+  for (int m = 0; m < options_.strategy.models; ++m) {
+    if (std::ranges::binary_search(active_->in_session(), m)) continue;
+    StateDict& state = waiting_[m] = std::move(all[static_cast<std::size_t>(m)]);
+    if (!are_linked()) continue;
+    StateDict of_module = state;
+    std::erase_if(of_module, [](const auto& entry) { return entry.first.starts_with(kOptimizerPath); });
+    models_[static_cast<std::size_t>(m)].module->load(of_module);
+  }
+}
+
+Trainer::Peaks Trainer::peaks() const {
+  return {std::max(earlier_.planned, session_->planned_peak()),
+          std::max(earlier_.live, session_->live_peak()),
+          std::max(earlier_.executed, session_->executed_peak(main_rank()))};
 }
 
 }  // namespace tandem

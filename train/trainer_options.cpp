@@ -1,19 +1,48 @@
 #include <tandem/train/trainer_options.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 #include <tandem/train/model_inputs.h>
 
 namespace tandem {
 
+namespace {
+
+void require(bool met, const std::string& what) {
+  if (!met) throw Error("Trainer: " + what);
+}
+
+void check_turns(const TrainerOptions& o) {
+  const Strategy& s = o.strategy;
+  if (o.turns.empty()) return;
+  const std::string turns = fmt::format("turns of {} models", fmt::join(o.turns, ", "));
+  require(std::ranges::all_of(o.turns, [](int models) { return models >= 1; }) &&
+              std::accumulate(o.turns.begin(), o.turns.end(), 0) == s.models,
+          fmt::format("{}, and there are {}", turns, s.models));
+  std::vector<int> ends(o.turns.size()), arrays(s.arrays.size());
+  std::partial_sum(o.turns.begin(), o.turns.end(), ends.begin());
+  std::partial_sum(s.arrays.begin(), s.arrays.end(), arrays.begin());
+  require(
+      arrays.empty() || std::ranges::includes(arrays, ends),
+      fmt::format("{}, and arrays of {}: each array must lie in one turn", turns, fmt::join(s.arrays, ", ")));
+  require(s.ranks() == 1, fmt::format("{} need one rank, and there are {}", turns, s.ranks()));
+  require(o.on_non_finite == OnNonFinite::stop || o.on_non_finite == OnNonFinite::mask,
+          fmt::format("{}: a loss that is not finite can end the run or mask its model; no turn can go back "
+                      "without the others",
+                      turns));
+  require(s.measure_prediction.empty(), turns + " have no prediction to measure");
+}
+
+}  // namespace
+
 void check(const TrainerOptions& o, const Dataset* train) {
   engine::check(o.strategy);
-  const auto require = [](bool met, const std::string& what) {
-    if (!met) throw Error("Trainer: " + what);
-  };
+  check_turns(o);
   require(train != nullptr, "there is no dataset to train on");
   require(o.objective.loss != nullptr, "the objective has no loss");
   require(!o.test || o.objective.correct, "a test set needs objective.correct, which counts correct samples");

@@ -17,7 +17,10 @@
 namespace tandem {
 
 struct TrainerOptions {
-  Strategy strategy{};           ///< optimizer, precision, ranks, stages, threads, …
+  Strategy strategy{};  ///< optimizer, precision, ranks, stages, threads, …
+  /// How many models train at once, in order of models: {4, 4} trains the first four for an epoch, then the
+  /// other four, whose states wait in a copy meanwhile. An array lies in one turn. Empty: all train at once.
+  std::vector<int> turns{};
   std::int64_t batch_size = 32;  ///< samples in the global batch
   std::int64_t epochs = 1;       ///< 0: as many as `batches` needs
   std::int64_t batches = 0;      ///< 0: as `epochs` says; with both, the run ends at the first to be reached

@@ -50,6 +50,46 @@ TEST_F(CliSweep, OfEveryKey) {
       8, 8);
 }
 
+TEST_F(CliSweep, OfOptimizersWithTheirOwnRates) {
+  expect_single_runs("--arch mlp -b 50 --steps 8 --sweep 'opt=sgd,adamw;wd=0,1e-3'", 4, 8);
+  const Ended sweep = succeed(base() + "--arch mlp -b 50 --steps 2 --sweep 'wd=0,1e-3;opt=adam,sgd'");
+  EXPECT_NE(std::string::npos, (sweep.out + sweep.err).find("are in arrays of their own: 1, 1, 1, 1"))
+      << sweep.err;
+}
+
+TEST_F(CliSweep, TakesTurnsByEpoch) {
+  expect_single_runs(
+      "--arch mlp-residual -b 50 --epochs 3 --checkpoint-every 4 --turns 1,2,1 "
+      "--sweep 'lr=0.05,0.02;momentum=0.9,0'",
+      4, 18);
+  const auto lines = metrics("sweep");
+  ASSERT_EQ(lines.size(), 18u);
+  for (std::size_t step = 0; step < lines.size(); ++step) {
+    EXPECT_EQ(lines[step].at("step"), step);
+    for (const auto& loss : lines[step].at("loss")) EXPECT_TRUE(loss.is_number()) << lines[step];
+  }
+  const std::string train = base() + "--arch mlp -b 50 --models 4 --steps 8 ";
+  expect_refused(train + "--turns 2,1", {"--turns", "3 models together", "--models is 4"});
+  expect_refused(train + "--turns 2,2 --ranks 2", {"turns of 2, 2 models need one rank"});
+  expect_refused(train + "--turns 2,2 --arrays 1,2,1", {"each array must lie in one turn"});
+  expect_refused(train + "--turns 2,2 --on-nan skip", {"no turn can go back"});
+}
+
+// A budget that two models of four fit into, with a memory plan.
+TEST_F(CliSweep, ABudgetMakesModelsTakeTurnsAndItsPlanRepeatsThem) {
+  const std::string train = TANDEM_BIN
+      "/train_cifar --arch resnet20 -b 16 --synthetic-train 32 --synthetic-test 16 --epochs 2 --threads 1 --models 4 ";
+  const Ended planned = succeed(train + "--memory-budget 16MB --output " + file("planned"));
+  EXPECT_NE(std::string::npos, (planned.out + planned.err).find("in turns of arrays: (1, 1) (1, 1)"))
+      << planned.err;
+  EXPECT_EQ(read("planned/plan.json").at("turns"), (std::vector{2, 2}));
+  EXPECT_LE(read("planned/summary.json").at("peak_bytes"), 16'000'000);
+  succeed(train + "--plan " + file("planned/plan.json") + " --output " + file("again"));
+  expect_same_checkpoint(checkpoint("planned", 4), checkpoint("again", 4));
+  succeed(train + "--output " + file("at-once"));
+  expect_same_checkpoint(checkpoint("planned", 4), checkpoint("at-once", 4));
+}
+
 TEST_F(CliSweep, OfAdamsBetasAndDrawnRates) {
   expect_single_runs(
       "--arch mlp -b 50 --steps 8 --opt adamw --models 4 --sweep "

@@ -130,6 +130,9 @@ TEST(Arrays, JudgesPartitionsByTimeAndBudget) {
   const auto limited = judge_partitions(forward, s);
   EXPECT_EQ("", limited[1].why_not);
   for (const PartitionVerdict& v : limited) EXPECT_LE(v.peak_bytes, s.memory_budget);
+  s.memory_plan.clear();  // a budget alone is enough for a pair to be planned
+  s.memory_budget = free[0].peak_bytes * 9 / 10;
+  EXPECT_EQ("", judge_partitions(forward, s)[0].why_not);
   s.memory_budget = 1000;
   expect_error([&] { shortest(judge_partitions(forward, s)); },
                {"no partition", "(2, 2): the memory budget"});
