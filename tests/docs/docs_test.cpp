@@ -112,7 +112,7 @@ TEST_F(Docs, PipelinesRunAsDrawn) {
 
 TEST_F(Docs, MemoryPlansCostWhatIsShown) {
   const auto tables = blocks_with("docs/memory.md", "$ tandem plan memory");
-  EXPECT_EQ(4u, tables.size());
+  EXPECT_EQ(5u, tables.size());
   for (const std::string& table : tables) expect_shown(table);
 }
 
