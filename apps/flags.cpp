@@ -15,6 +15,7 @@
 #include <tandem/memory/memory_policies.h>
 
 #include "augment.h"
+#include "flag_rules.h"
 #include "log.h"
 #include "memory_report.h"
 #include "parse_bytes.h"
@@ -32,82 +33,6 @@ using enum Change;
 // Larger numbers are typing errors: they would overflow, or allocate memory for hours.
 constexpr double kMostImages = 1e7, kMostSteps = 1e12, kMostEpochs = 1e6, kMostParts = 1e4,
                  kMostThreads = 1024, kMostWorkers = 128, kMostMeasured = 100, kMostSeed = 9e15;
-
-// Allowed values.
-const Allowed any;
-Allowed at_least(double least) { return {.least = least}; }
-Allowed between(double least, double most) { return {.least = least, .most = most}; }
-Allowed one_of(std::vector<std::string> texts) { return {.texts = std::move(texts)}; }
-Allowed checked(double least, void (*check)(const O&)) { return {.least = least, .check = check}; }
-template <class Read> Allowed readable(std::string O::*text, const Read& read) {
-  return {.check = [=](const O& o) {
-    if (!(o.*text).empty()) read(o.*text);
-  }};
-}
-
-void check_betas(const O& o) {
-  if (o.betas.size() != 2 || std::ranges::any_of(o.betas, [](double beta) { return beta >= 1; }))
-    throw Error(fmt::format("there must be two, each in [0, 1), not {}", fmt::join(o.betas, ",")));
-}
-void check_measured(const O& o) {
-  std::set<int> different(o.measure_prediction.begin(), o.measure_prediction.end());
-  if (different.size() != o.measure_prediction.size())
-    throw Error(fmt::format("each number must be given once, not {}", fmt::join(o.measure_prediction, ",")));
-}
-void check_arrays(const O& o) {
-  const int models = std::accumulate(o.arrays.begin(), o.arrays.end(), 0);
-  if (!o.arrays.empty() && o.models > 0 && models != o.models)  // 0: not settled yet
-    throw Error(fmt::format("the arrays {} have {} together, and --models is {}", fmt::join(o.arrays, ","),
-                            counted(models, "model"), o.models));
-}
-void check_turns(const O& o) {
-  const int models = std::accumulate(o.turns.begin(), o.turns.end(), 0);
-  if (!o.turns.empty() && o.models > 0 && models != o.models)
-    throw Error(fmt::format("the turns {} have {} together, and --models is {}", fmt::join(o.turns, ","),
-                            counted(models, "model"), o.models));
-}
-void check_loss_scale(const O& o) {
-  if (o.loss_scale > 0) check(LossScale{.initial = o.loss_scale});
-}
-
-// These return why a flag has no effect, or "" if it has one. {} in `why` stands for the member's value.
-const Effect always;
-template <class T> Effect needs(T O::*member, const std::string& why) {
-  return [=](const O& o) { return o.*member == T{} ? why : ""; };
-}
-template <class T> Effect not_with(T O::*member, const std::string& why) {
-  return [=](const O& o) { return o.*member == T{} ? "" : why; };
-}
-Effect needs(std::string O::*member, const std::vector<std::string>& values, const std::string& why) {
-  return [=](const O& o) {
-    return contains(values, o.*member) ? "" : fmt::format(fmt::runtime(why), o.*member);
-  };
-}
-Effect needs_schedule_that(bool ScheduleFunction::*takes) {
-  return [=](const O& o) { return why_not_taken(takes, {typed_schedule(o.schedule)}, o.schedule); };
-}
-Effect both(const Effect& a, const Effect& b) {
-  return [=](const O& o) { return a(o).empty() ? b(o) : a(o); };
-}
-const Effect needs_drawn_images = needs(&O::data, {"synthetic"}, "with --data {}"),
-             needs_curve = needs(&O::sched, {"cosine", "linear"}, "with --sched {}"),
-             needs_decay = needs(&O::sched, {"step", "multistep"}, "with --sched {}"),
-             needs_sgd = needs(&O::optimizer, {"sgd"}, "with --opt {}"),
-             needs_pipeline = needs(&O::parallel, {"pipeline"}, "without --parallel pipeline"),
-             needs_schedule_name = [](const O&o) -> std::string {
-               return is_schedule_file(o.schedule) ? "with --schedule FILE.json, which says it" : "";
-             },
-             needs_checkpoints = needs(&O::checkpoint_every, "without --checkpoint-every"),
-             not_simulated = not_with(&O::simulate, "with --simulate, which trains nothing"),
-             needs_training =
-                 both(not_simulated, not_with(&O::evaluate, "with --evaluate, which trains nothing"));
-
-bool plans_memory(const O& o) { return !o.memory_budget.empty() || !o.memory_plan.empty(); }
-
-// The length of the run changes the rates of cosine and linear, which end with the run.
-Change by_length(const O& o) { return needs_curve(o).empty() ? learning : nothing; }
-// Training drains the pipeline for each checkpoint, which changes losses if batches overlap.
-Change by_draining(const O& o) { return schedule_of(o).overlaps_batches() ? arithmetic : nothing; }
 
 // The table. A row holds names, member and help, then these values up to the last one that is not the default
 // (in parentheses): allowed values (any), when it has an effect (always), what it changes (learning), what is

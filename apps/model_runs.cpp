@@ -14,6 +14,7 @@
 #include <tandem/tandem.h>
 
 #include "log.h"
+#include "recipe.h"
 #include "resume.h"
 #include "sweep.h"
 
@@ -25,20 +26,13 @@ std::vector<double> of(const std::vector<double>& all, std::size_t m) {
   return m < all.size() ? std::vector{all[m]} : std::vector<double>();
 }
 
-// Whether the run alone has a state: other models' optimizers can keep what its own does not.
-bool has(const TrainOptions& one, const std::string& path) {
-  const auto is = [&](const char* state) { return path.starts_with(fmt::format("optimizer.{}.", state)); };
-  if (is("momentum")) return one.optimizer == "sgd" && one.momentum != 0;
-  if (is("exp_avg") || is("exp_avg_sq") || is("step")) return one.optimizer != "sgd";
-  return true;
-}
-
 // What a run of model `m` alone would save.
 CheckpointResult of(const CheckpointResult& all, std::size_t m, std::int64_t models,
                     const TrainOptions& one) {
+  const Optimizer optimizer = model_options_of(one).optimizer;
   CheckpointResult result{all.progress, {}, of(all.accuracy, m)};
   for (const auto& [path, tensor] : all.state)
-    if (has(one, path))
+    if (keeps(optimizer, path))
       result.state.emplace(path, unstack_state(tensor, static_cast<std::int64_t>(m), models));
   TrainProgress& p = result.progress;
   p.losses.batches = of(p.losses.batches, m);

@@ -177,6 +177,16 @@ bool keep_velocity(std::span<const ModelOptions> models) {
   });
 }
 
+bool keeps(const Optimizer& optimizer, std::string_view path) {
+  const auto is = [&](const char* state) {
+    return path.starts_with(fmt::format("{}{}.", kOptimizerPath, state));
+  };
+  const auto* sgd = std::get_if<SgdOptions>(&optimizer);
+  if (is("momentum")) return sgd && sgd->momentum != 0;
+  if (is("exp_avg") || is("exp_avg_sq") || is("step")) return !sgd;
+  return true;
+}
+
 int states_per_parameter(const Optimizer& optimizer) {
   const auto* sgd = std::get_if<SgdOptions>(&optimizer);
   return !sgd ? 2 : sgd->momentum > 0 ? 1 : 0;  // Adam's steps are too few to count

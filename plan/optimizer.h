@@ -2,6 +2,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -54,6 +55,9 @@ bool keep_velocity(std::span<const ModelOptions> models);
 /// Returns the first group that names the parameter, or null.
 const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups, const std::string& path);
 
+/// Returns whether a run of this optimizer has a state: false if only other optimizers keep it for a
+/// parameter.
+bool keeps(const Optimizer& optimizer, std::string_view path);
 /// Returns how many states of its size the optimizer keeps for each parameter.
 int states_per_parameter(const Optimizer& optimizer);
 

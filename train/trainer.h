@@ -129,7 +129,7 @@ class Trainer final : private Recoverable {
   bool at_epoch_end() const { return progress_.batch % length_.per_epoch == 0; }
   bool train_section(std::int64_t end);
   bool train_in_turns(std::int64_t end);
-  void enter(int turn);
+  bool enter(int turn);
   StateDict waiting_state(int model) const;
   // If ranks are processes, other ranks hold part of the state.
   bool are_linked() const { return std::ssize(models_) == options_.strategy.models && !options_.spare; }

@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <string_view>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -17,12 +15,6 @@
 namespace tandem {
 using namespace engine;
 namespace {
-
-// Whether an optimizer of this kind can keep a state. The paths are those of add_updates.
-bool can_keep(const Optimizer& optimizer, std::string_view path) {
-  path.remove_prefix(std::string_view(kOptimizerPath).size());
-  return std::holds_alternative<SgdOptions>(optimizer) == path.starts_with("momentum.");
-}
 
 // Models can differ in the states that their optimizers keep: where one has none, it is zero.
 StateDict stack_all(std::vector<StateDict> models) {
@@ -107,12 +99,12 @@ void Trainer::agree_on_stopped() {
   }
 }
 
-// Makes a Session for the models of a turn that still train; the states of the others wait. On several ranks
-// models that have stopped stay in it, masked.
-void Trainer::enter(int turn) {
-  if (options_.strategy.ranks() > 1) return;
+// Makes a Session for the models of a turn that still train, unless it has them; the states of the others
+// wait. Returns whether it is another Session. On several ranks models that have stopped stay in it, masked.
+bool Trainer::enter(int turn) {
+  if (options_.strategy.ranks() > 1) return false;
   const std::vector<int> before = active_->in_session();
-  if (!active_->enter(turn)) return;
+  if (!active_->enter(turn)) return false;
   link_->send();
   std::vector<StateDict> left = unstack_states(session_->state(), std::ssize(before)), now;
   link_->disconnect();
@@ -131,6 +123,7 @@ void Trainer::enter(int turn) {
   for (const int m : active_->in_session()) waiting_.erase(m);
   link_models();
   feed_->start(progress_.batch, length_.total);
+  return true;
 }
 
 // With what its module was given since it began to wait.
@@ -157,10 +150,9 @@ bool Trainer::train_in_turns(std::int64_t end) {
     if (models.empty()) continue;
     progress_.batch = before.batch;
     tell(&Callbacks::begin_turn, models);
-    enter(turn);
+    if (!enter(turn)) feed_->start(before.batch, length_.total);
     is_last_turn_ = turn == last;
     limit_.begin_at(before.batch);
-    feed_->start(before.batch, length_.total);
     timer_.begin_turn();
     if (limit_.end() != RunLimit::kNone || !go_on(end)) {
       const std::int64_t saved = saved_;
@@ -202,7 +194,7 @@ StateDict Trainer::known_to_session(StateDict state) const {
     const std::string& path = entry.first;
     return path.starts_with(kOptimizerPath) && session_->find_state(path) < 0 &&
            std::ranges::any_of(options_.strategy.each,
-                               [&](const ModelOptions& model) { return can_keep(model.optimizer, path); });
+                               [&](const ModelOptions& model) { return keeps(model.optimizer, path); });
   });
   return state;
 }
