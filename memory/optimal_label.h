@@ -11,7 +11,8 @@
 /// What the search for the optimal memory plan reaches.
 namespace tandem::engine::optimal {
 
-using Set = std::uint64_t;           // of values
+using Set = std::uint64_t;  // of values
+constexpr int kMostValues = 64;
 constexpr double kTolerance = 1e-9;  // ms
 
 struct Copy {

@@ -122,6 +122,21 @@ TEST(MpiEquivalence, AllFeaturesTogether) {
   expect_equal_to_threads(s, {3, 8});
 }
 
+// What is planned would fit into the free memory if each rank had a machine of its own.
+TEST(MpiEquivalence, RanksOfOneMachineCountTheirMemoryTogether) {
+  const Strategy s = for_evaluation({.replicas = session->size()});
+  Job job = small_residual_job();
+  JobHost host(job, session->size());
+  const auto program_of_samples = [&](std::int64_t n) { return build(trace_job(job, n), s); };
+  const double per_sample = static_cast<double>(planned_peak(program_of_samples(1 << 20), 0)) / (1 << 20),
+               planned = 1.2 * static_cast<double>(free_memory()) / session->size();
+  const Program large = program_of_samples(static_cast<std::int64_t>(planned / per_sample));
+  std::vector<std::unique_ptr<Comm>> comms;
+  comms.push_back(session->comm());
+  expect_error([&] { Session(large, std::move(comms), host); },
+               {"out of memory", "GB on " + std::to_string(session->size()) + " ranks", "GB are free"});
+}
+
 // Rank 1 has another optimizer, other groups, or another model.
 TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {
   const auto expect_refused = [](const Job& job, const Strategy& s, const std::string& what) {

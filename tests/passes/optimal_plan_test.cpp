@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/memory/memory_policies.h>
 #include <tandem/memory/optimal_plan.h>
 
 #include "drawn_memory_problem.h"
@@ -186,6 +187,25 @@ TEST(OptimalPlan, IsNotSlowerThanAnyProgram) {
   }
   EXPECT_GT(slower, 5);
   EXPECT_GT(impossible, 5);
+}
+
+// What is too large for trying all programs is at least not slower than any other policy's plan.
+TEST(OptimalPlan, OfFiveLayersIsNotSlowerThanOtherPlans) {
+  std::mt19937_64 rng(8);
+  int faster = 0;
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    const MemoryProblem p = drawn_problem(rng, 1, 5);
+    const std::int64_t whole = plan_of(p, retain_all(p), 1'000'000)->cost.peak_bytes,
+                       limit = p.static_bytes + (whole - p.static_bytes) * (12 + i % 4 * 2) / 20;
+    const CostedPlan best = memory_policy("optimal").make(p, limit),
+                     searched = memory_policy("mu-two+").make(p, limit);
+    EXPECT_EQ(searched.cost.peak_bytes <= limit, best.cost.peak_bytes <= limit);
+    EXPECT_LE(best.cost.time_ms, searched.cost.time_ms + 1e-9);
+    EXPECT_DOUBLE_EQ(best.cost.time_ms, replay(p, best.plan).time_ms);
+    faster += best.cost.time_ms < searched.cost.time_ms - 1e-6;
+  }
+  EXPECT_GT(faster, 0);
 }
 
 // The search itself finds what the optimal plan takes, and nothing below it.
