@@ -8,7 +8,6 @@
 namespace tandem::engine::optimal {
 namespace {
 
-using Kind = MemoryValue::Kind;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -19,15 +18,15 @@ LowerBound::LowerBound(const NumberedProblem& problem, std::int64_t limit, bool 
 }
 
 // A repeated node makes all of its outputs: each has its share of the time.
-LowerBound::Away LowerBound::away(int number, double left_ms, bool may_be_made_again) const {
+LowerBound::Away LowerBound::away(const Label& l, int number) const {
   const int v = p_.value(number);
   const auto [g, n] = p_.maker[static_cast<std::size_t>(number)];
   double again = kNever;
-  if (n >= 0 && may_be_made_again)
+  if (n >= 0 && p_.may_repeat(l, g, n))
     if (const Set made = p_.set_of(p_.node(g, n).outputs); (made & p_.intermediate) == made)
       again = p_.node(g, n).run_ms / std::popcount(made);
   return {copies_ ? p_.problem().copy_ms(v) : kNever, again,
-          p_.problem().values[static_cast<std::size_t>(v)].bytes, left_ms};
+          p_.problem().values[static_cast<std::size_t>(v)].bytes, left_after_first_reader(l, p_.set_of(v))};
 }
 
 void LowerBound::find_tight_places() {
@@ -50,12 +49,7 @@ std::vector<LowerBound::Way> LowerBound::ways_of(const Tight& t) const {
   Label after{};
   after.ran[0] = t.place + 1;
   std::vector<Away> values;
-  for (Set s = t.may_be_away; s != 0; s &= s - 1) {
-    const int number = std::countr_zero(s);
-    const auto [g, maker] = p_.maker[static_cast<std::size_t>(number)];
-    values.push_back(
-        away(number, left_after_first_reader(after, s & -s), maker >= 0 && p_.may_repeat(after, g, maker)));
-  }
+  for (Set s = t.may_be_away; s != 0; s &= s - 1) values.push_back(away(after, std::countr_zero(s)));
   std::ranges::stable_sort(values, std::greater<>(), &Away::left_ms);
   std::vector<Way> ways{{}};
   for (const Away& v : values) {
@@ -92,10 +86,8 @@ double LowerBound::left_after_first_reader(const Label& l, Set s) const {
 // The nodes that made what is read later and is nowhere any more must run once more. Infinite if they cannot.
 double LowerBound::lost_ms(const Label& l, Set& made_again) const {
   double ms = 0;
-  Set lost = 0;
-  for (int g = 0; g < p_.graphs(); ++g) lost |= p_.read_later(g, l.ran[static_cast<std::size_t>(g)]);
   const Set gone = (p_.of_forward | p_.inputs) & ~(l.resident | l.host | l.to_device);
-  lost &= gone;
+  Set lost = p_.read_later(l) & gone;
   made_again = lost;
   while (lost != 0) {
     const auto [g, n] = p_.maker[static_cast<std::size_t>(std::countr_zero(lost))];
@@ -113,16 +105,12 @@ double LowerBound::lost_ms(const Label& l, Set& made_again) const {
 // Values that are on the host alone, and read later, return through one channel or are made again. Of those
 // that the first readers need, all must be there before the rest of the nodes runs.
 double LowerBound::with_returns(const Label& l, double compute_end, Set made_again) const {
-  Set later = 0;
-  for (int g = 0; g < p_.graphs(); ++g) later |= p_.read_later(g, l.ran[static_cast<std::size_t>(g)]);
   std::array<Away, kMostValues> all;
   std::size_t count = 0;
-  for (Set s = later & l.host & ~(l.resident | l.to_device); s != 0; s &= s - 1) {
-    const int number = std::countr_zero(s);
-    const auto [g, n] = p_.maker[static_cast<std::size_t>(number)];
-    Away a = away(number, left_after_first_reader(l, s & -s), n >= 0 && p_.may_repeat(l, g, n));
-    if (made_again & (s & -s)) a.again_ms = 0;
-    all[count++] = a;
+  for (Set s = p_.read_later(l) & l.host & ~(l.resident | l.to_device); s != 0; s &= s - 1) {
+    all[count] = away(l, std::countr_zero(s));
+    if (made_again & (s & -s)) all[count].again_ms = 0;
+    ++count;
   }
   if (count == 0) return compute_end;
   std::sort(all.begin(), all.begin() + count,

@@ -39,7 +39,7 @@ class LowerBound {
   void find_tight_places();
   std::vector<Way> ways_of(const Tight& t) const;
   double left_after_first_reader(const Label& l, Set s) const;
-  Away away(int number, double left_ms, bool may_be_made_again) const;
+  Away away(const Label& l, int number) const;
   double lost_ms(const Label& l, Set& made_again) const;
   double with_returns(const Label& l, double compute_end, Set made_again) const;
   double with_tight_place(const Label& l, const Tight& t, double compute_end, Set made_again) const;

@@ -190,11 +190,7 @@ class Search {
   }
 
   // Whether a node that has not run reads the value, in this period and before another takes its place.
-  bool is_read_later(const Label& l, int v) const {
-    for (int g = 0; g < numbered_.graphs(); ++g)
-      if (numbered_.read_later(g, l.ran[static_cast<std::size_t>(g)]) & set_of(v)) return true;
-    return false;
-  }
+  bool is_read_later(const Label& l, int v) const { return (numbered_.read_later(l) & set_of(v)) != 0; }
 
   // Frees what nothing needs any more: values of backward after their last reader, and those that none reads.
   void free_dead(Label& l, const MemoryNode& n) const {

@@ -40,6 +40,12 @@ class NumberedProblem {
   Set read_later(int g, int place) const {
     return read_later_[static_cast<std::size_t>(g)][static_cast<std::size_t>(place)];
   }
+  /// The same of all graphs, from where the label has come to.
+  Set read_later(const Label& l) const {
+    Set s = 0;
+    for (int g = 0; g < graphs(); ++g) s |= read_later(g, l.ran[static_cast<std::size_t>(g)]);
+    return s;
+  }
   /// Whether node n of graph g would make what it made before: no update has changed its parameters.
   bool may_repeat(const Label& l, int g, int n) const {
     return l.ran[static_cast<std::size_t>(g)] <=
