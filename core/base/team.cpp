@@ -65,6 +65,16 @@ int available_cores(int process) {
   return sched_getaffinity(process, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
+void stay_on(const ShareOfCores& share) {
+  cpu_set_t all, own;
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) % share.parts != 0) return;
+  const int size = CPU_COUNT(&all) / share.parts;
+  CPU_ZERO(&own);
+  for (int core = 0, number = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &all) && number++ / size == share.part) CPU_SET(core, &own);
+  sched_setaffinity(0, sizeof own, &own);
+}
+
 void prefer_short_turns() {
   constexpr std::uint64_t kTurn = 100'000;  // nanoseconds, the least that the kernel accepts
   KernelSchedAttr attr{};

@@ -38,6 +38,14 @@ class TeamSize {
 ///   lane's team and default_threads(). They are unset; the process keeps all of the cores that they name.
 void prepare_teams(char** argv);
 
+/// One of the equal parts into which a process divides its cores: number `part` of `parts`, counted from 0.
+struct ShareOfCores {
+  int part = 0, parts = 1;
+};
+/// Keeps the calling thread, and the threads that it starts from now on, on a share of the cores that it can
+/// use. Does nothing if these cannot be divided into equal parts.
+void stay_on(const ShareOfCores& share);
+
 /// Asks the kernel to run the calling thread, which works little and mostly waits, for short turns. In return
 /// it gets the core soon after it is woken, even while others compute. Its share of the core stays the same.
 /// Does nothing if the kernel does not support this (Linux before 6.12).

@@ -10,7 +10,8 @@ constexpr std::size_t kQueue = 4096;  // commands: the smallest size of a queue
 constexpr std::size_t kReports = 8;   // times per round of the ring that a lane reports what it has taken
 }  // namespace
 
-CpuLane::CpuLane(LaneKind kind) : kind_(kind), queue_(kQueue), thread_([this] { work(); }) {}
+CpuLane::CpuLane(LaneKind kind, const ShareOfCores& share)
+    : kind_(kind), share_(share), queue_(kQueue), thread_([this] { work(); }) {}
 
 CpuLane::~CpuLane() {
   closing_ = true;
@@ -42,7 +43,10 @@ void CpuLane::push(const Command& command) {
 }
 
 void CpuLane::work() {
-  if (kind_ != LaneKind::compute) prefer_short_turns();
+  if (kind_ == LaneKind::compute)
+    stay_on(share_);
+  else
+    prefer_short_turns();
   std::optional<TeamSize> team;
   int team_size = 0;
   std::uint64_t instructions = 0;
@@ -68,7 +72,7 @@ void CpuLane::work() {
 
 CpuLane& CpuLanes::get(LaneKind kind, int index) {
   auto& lane = lanes_[{kind, index}];
-  if (!lane) lane = std::make_unique<CpuLane>(kind);
+  if (!lane) lane = std::make_unique<CpuLane>(kind, share_);
   return *lane;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/core/base/team.h>
 #include <tandem/core/graph/op.h>
 #include <tandem/core/runtime/progress.h>
 #include <tandem/core/schedule/program.h>
@@ -27,7 +28,7 @@ class CpuLane {
     ~Owner() = default;
   };
 
-  explicit CpuLane(LaneKind kind);
+  explicit CpuLane(LaneKind kind, const ShareOfCores& share = {});
   ~CpuLane();
   CpuLane(const CpuLane&) = delete;
   CpuLane& operator=(const CpuLane&) = delete;
@@ -61,6 +62,7 @@ class CpuLane {
   void work();
 
   const LaneKind kind_;
+  const ShareOfCores share_;
   std::vector<Command> queue_;                               // a ring; replaced while it is empty
   Progress pushed_, taken_, done_;                           // commands in, commands out, instructions ended
   std::uint64_t next_pushed_ = 0, instructions_pushed_ = 0;  // used by the pushing thread
@@ -71,10 +73,14 @@ class CpuLane {
 /// The lanes of a rank. Programs that run on the same lanes take turns.
 class CpuLanes {
  public:
+  /// Compute lanes and their teams stay on a share of the process's cores. The other lanes, which mostly
+  /// wait, run wherever there is room.
+  explicit CpuLanes(const ShareOfCores& share = {}) : share_(share) {}
   /// Returns a lane, which the first request creates. `index` is as in Lane.
   CpuLane& get(LaneKind kind, int index);
 
  private:
+  ShareOfCores share_;
   std::map<std::pair<LaneKind, int>, std::unique_ptr<CpuLane>> lanes_;
 };
 

@@ -17,14 +17,27 @@
 namespace tandem::engine {
 namespace {
 
+bool has_several_compute_lanes(const Program& program, int device) {
+  return std::ranges::count_if(program.lanes, [&](const Lane& lane) {
+           return lane.kind == LaneKind::compute && lane.device == device;
+         }) > 1;
+}
+
+// Compute lanes of one device that are busy at once stay together on a share of the process's cores, as if
+// the device had no others. Otherwise the kernel, whenever all lanes wake at once, moves some of them beside
+// those of another device, which then ends last. A device's only compute lane can run anywhere: beside
+// another process, it goes where there is room.
 LocalRanks local_ranks(const Program& program, const std::vector<std::unique_ptr<Comm>>& comms) {
   if (program.instructions.empty()) throw Error("a Program without instructions: make one with build()");
   LocalRanks ranks;
   const auto add = [&](Comm* comm) {
     const int rank = comm ? comm->rank() : 0;
-    ranks.push_back(std::make_unique<LocalRank>());
-    ranks.back()->context = {
-        rank, rank / program.devices, program.replicas, rank % program.devices, program.devices, comm};
+    const int device = rank % program.devices;
+    auto local = std::make_unique<LocalRank>();
+    local->context = {rank, rank / program.devices, program.replicas, device, program.devices, comm};
+    if (!comms.empty() && has_several_compute_lanes(program, device))
+      local->lanes = CpuLanes({static_cast<int>(ranks.size()), static_cast<int>(comms.size())});
+    ranks.push_back(std::move(local));
   };
   if (comms.empty()) add(nullptr);
   for (std::size_t i = 0; i < comms.size(); ++i) {

@@ -4,11 +4,15 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/team.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/core/runtime/session.h>
 #include <tandem/dist/thread_comm.h>
@@ -91,6 +95,42 @@ TEST(Session, SharedStateEqualsCopiedState) {
         EXPECT_EQ(shared[next++], evaluation.losses.at(static_cast<std::size_t>(100 * round + b)));
       if (round < 2) trained.run(5 * round, 5);
     }
+  }
+}
+
+// Notes on how many cores the lanes of each device run.
+class CoreCountingHost final : public Host {
+ public:
+  explicit CoreCountingHost(const Job& job) : host_(job, 1) {}
+  void fill(const HostInput& in) override {
+    host_.fill(in);
+    const std::lock_guard lock(mutex_);
+    cores[in.rank.device].insert(available_cores());
+  }
+  void deliver(const HostResult& result) override { host_.deliver(result); }
+  std::map<int, std::set<int>> cores;
+
+ private:
+  JobHost host_;
+  std::mutex mutex_;
+};
+
+TEST(Session, ComputeLanesThatShareADeviceStayOnItsShareOfTheCores) {
+  const int all = available_cores(), share = all % 2 == 0 ? all / 2 : all;
+  const Job job = small_residual_job();
+  for (const std::string schedule : {"pipedream", "dualpipe"}) {
+    SCOPED_TRACE(schedule);
+    Strategy s;
+    s.stages = 2;
+    s.schedule = schedule;
+    s.cuts = {"block2"};
+    CoreCountingHost host(job);
+    Session session(build(trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
+    session.load(initial_state(job));
+    session.run(0, 4);
+    const int cores = schedule == "dualpipe" ? share : all;  // which has a lane each for forward and backward
+    EXPECT_EQ(host.cores, (std::map<int, std::set<int>>{{0, {cores}}, {1, {cores}}}));
+    EXPECT_EQ(available_cores(), all) << "the caller keeps its cores";
   }
 }
 
