@@ -1,3 +1,9 @@
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include <cstdint>
+
 #include <tandem/core/base/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
@@ -23,6 +29,25 @@ TANDEM_CLONES void adam(const AdamFactors<float>& factors, const float* w, const
 
 TANDEM_CLONES void predict_part(float c, const float* w, const float* v, float* predicted, std::int64_t n) {
   predict_elements(c, w, v, predicted, n);
+}
+
+// The same for an array that does not fit into a core's cache. The results go straight to memory, which is
+// not read first.
+void predict_streaming(float c, const float* w, const float* v, float* predicted, std::int64_t n) {
+#ifdef __SSE2__
+  constexpr std::int64_t kWidth = 4;
+  constexpr std::uintptr_t kAligned = kWidth * sizeof(float);
+  std::int64_t i = 0;
+  while (i < n && reinterpret_cast<std::uintptr_t>(predicted + i) % kAligned != 0) ++i;
+  predict_elements(c, w, v, predicted, i);
+  const __m128 factor = _mm_set1_ps(c);
+  for (; i + kWidth <= n; i += kWidth)
+    _mm_stream_ps(predicted + i, _mm_sub_ps(_mm_loadu_ps(w + i), _mm_mul_ps(factor, _mm_loadu_ps(v + i))));
+  _mm_sfence();  // other threads see the results before they see that the kernel has ended
+  predict_elements(c, w + i, v + i, predicted + i, n - i);
+#else
+  predict_part(c, w, v, predicted, n);
+#endif
 }
 
 const float* in(const Launch& l, int k, std::int64_t i) { return input<float>(l, k) + i; }
@@ -81,10 +106,12 @@ KernelPtr make_predict_cpu(const KernelSpec& spec) {
   const Coefficient c(spec, 2);
   const std::int64_t n = spec.inputs[0].elements();
   const int threads = useful_threads(spec.threads, 3 * spec.inputs[0].bytes());
+  constexpr std::int64_t kFitsInCache = 1 << 20;  // bytes
+  const auto part = spec.inputs[0].bytes() > kFitsInCache ? predict_streaming : predict_part;
   return make_kernel([=](const Launch& l) {
     parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
       c.visit<float>(l.in[2], begin, end, [&](float coefficient, std::int64_t i, std::int64_t count) {
-        predict_part(coefficient, in(l, 0, i), in(l, 1, i), out(l, 0, i), count);
+        part(coefficient, in(l, 0, i), in(l, 1, i), out(l, 0, i), count);
       });
     });
   });

@@ -180,6 +180,9 @@ OpCases update_cases() {
     }
     add("predict_" + name, {x, x, rate}, [](const Tensors& t) { return Tensors{predict(t[0], t[1], t[2])}; });
   }
+  const Shape large{3, 120'001};  // predictions go past the caches, and parts of teams begin anywhere
+  add("predict_" + shape_name(large), {f32(large), f32(large), f32({}, 0.01, 0.1)},
+      [](const Tensors& t) { return Tensors{predict(t[0], t[1], t[2])}; });
   // Tables with few rows, so that ids repeat, and with many, of which most stay.
   const InputSpec rate = f32({}, 0.01, 0.1);
   for (const std::int64_t rows : {1, 5, 300})
