@@ -66,6 +66,7 @@ int available_cores(int process) {
 }
 
 void stay_on(const ShareOfCores& share) {
+  if (share.parts < 2) return;
   cpu_set_t all, own;
   if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) % share.parts != 0) return;
   const int size = CPU_COUNT(&all) / share.parts;

@@ -3,11 +3,12 @@
 namespace tandem {
 
 /// Returns the number of threads of the default team: the environment variable TANDEM_THREADS, else the
-/// number of cores that this process can use, or fewer if OpenMP allows fewer (OMP_THREAD_LIMIT). Throws
-/// Error if TANDEM_THREADS is not a number from 1 to 1024.
+/// number of cores that the calling thread can use, or fewer if OpenMP allows fewer (OMP_THREAD_LIMIT).
+/// Throws Error if TANDEM_THREADS is not a number from 1 to 1024.
 int default_threads();
 
-/// Returns the number of cores on which a process may run, as taskset and launchers set it. 0: this process.
+/// Returns the number of cores on which a process may run, as taskset and launchers set it. 0: the calling
+/// thread.
 int available_cores(int process = 0);
 
 /// Sets the OpenMP team size of the calling thread for the object's lifetime, also for ops that run at once.
@@ -38,12 +39,13 @@ class TeamSize {
 ///   lane's team and default_threads(). They are unset; the process keeps all of the cores that they name.
 void prepare_teams(char** argv);
 
-/// One of the equal parts into which a process divides its cores: number `part` of `parts`, counted from 0.
+/// Part `part` of `parts` equal parts of some cores, counted from 0.
 struct ShareOfCores {
   int part = 0, parts = 1;
 };
 /// Keeps the calling thread, and the threads that it starts from now on, on a share of the cores that it can
-/// use. Does nothing if these cannot be divided into equal parts.
+/// use. Parts are runs of core numbers. Does nothing if the cores cannot be divided into equal parts, or if
+/// there is one part.
 void stay_on(const ShareOfCores& share);
 
 /// Asks the kernel to run the calling thread, which works little and mostly waits, for short turns. In return

@@ -17,16 +17,20 @@
 namespace tandem::engine {
 namespace {
 
-bool has_several_compute_lanes(const Program& program, int device) {
-  return std::ranges::count_if(program.lanes, [&](const Lane& lane) {
-           return lane.kind == LaneKind::compute && lane.device == device;
-         }) > 1;
+// True if a device has several compute lanes that wait for other devices at barriers. After a barrier all
+// lanes wake at once, and the kernel may then put lanes of one device on cores that another device's lanes
+// need, and so delay the unit's end. Such lanes therefore stay on their device's share of the cores. Other
+// lanes run anywhere: they use what another device leaves, and beside another process they go where there is
+// room.
+bool keeps_to_its_cores(const Program& program, int device) {
+  const auto lanes = std::ranges::count_if(program.lanes, [&](const Lane& lane) {
+    return lane.kind == LaneKind::compute && lane.device == device;
+  });
+  return lanes > 1 && std::ranges::any_of(program.instructions, [&](const Instruction& s) {
+           return s.tag.phase == Phase::barrier;
+         });
 }
 
-// Compute lanes of one device that are busy at once stay together on a share of the process's cores, as if
-// the device had no others. Otherwise the kernel, whenever all lanes wake at once, moves some of them beside
-// those of another device, which then ends last. A device's only compute lane can run anywhere: beside
-// another process, it goes where there is room.
 LocalRanks local_ranks(const Program& program, const std::vector<std::unique_ptr<Comm>>& comms) {
   if (program.instructions.empty()) throw Error("a Program without instructions: make one with build()");
   LocalRanks ranks;
@@ -35,7 +39,7 @@ LocalRanks local_ranks(const Program& program, const std::vector<std::unique_ptr
     const int device = rank % program.devices;
     auto local = std::make_unique<LocalRank>();
     local->context = {rank, rank / program.devices, program.replicas, device, program.devices, comm};
-    if (!comms.empty() && has_several_compute_lanes(program, device))
+    if (!comms.empty() && keeps_to_its_cores(program, device))
       local->lanes = CpuLanes({static_cast<int>(ranks.size()), static_cast<int>(comms.size())});
     ranks.push_back(std::move(local));
   };
