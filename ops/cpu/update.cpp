@@ -1,7 +1,9 @@
-#ifdef __SSE2__
+#if defined(__SSE2__) && !defined(TANDEM_SANITIZED)
+#define TANDEM_STREAMING_STORES
 #include <emmintrin.h>
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include <tandem/core/base/clones.h>
@@ -31,10 +33,11 @@ TANDEM_CLONES void predict_part(float c, const float* w, const float* v, float* 
   predict_elements(c, w, v, predicted, n);
 }
 
-// The same for an array that does not fit into a core's cache. The results go straight to memory, which is
-// not read first.
+// The same for many elements, which are not in a cache. The results go straight to memory, which is not read
+// first.
 void predict_streaming(float c, const float* w, const float* v, float* predicted, std::int64_t n) {
-#ifdef __SSE2__
+#ifdef TANDEM_STREAMING_STORES
+  if (predicted == w || predicted == v) return predict_part(c, w, v, predicted, n);  // just read
   constexpr std::int64_t kWidth = 4;
   constexpr std::uintptr_t kAligned = kWidth * sizeof(float);
   std::int64_t i = 0;
@@ -106,8 +109,10 @@ KernelPtr make_predict_cpu(const KernelSpec& spec) {
   const Coefficient c(spec, 2);
   const std::int64_t n = spec.inputs[0].elements();
   const int threads = useful_threads(spec.threads, 3 * spec.inputs[0].bytes());
-  constexpr std::int64_t kFitsInCache = 1 << 20;  // bytes
-  const auto part = spec.inputs[0].bytes() > kFitsInCache ? predict_streaming : predict_part;
+  constexpr std::int64_t kCached =
+      1 << 18;  // bytes: with weights and momentum, three quarters of an L2 cache
+  const std::int64_t at_once = std::min(n / threads, c.per_model) * std::int64_t{sizeof(float)};
+  const auto part = at_once > kCached ? predict_streaming : predict_part;
   return make_kernel([=](const Launch& l) {
     parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
       c.visit<float>(l.in[2], begin, end, [&](float coefficient, std::int64_t i, std::int64_t count) {
