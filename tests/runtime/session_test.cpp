@@ -1,23 +1,14 @@
 // Several Programs in one Session take turns on the same state, memory, and lanes.
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <iterator>
-#include <map>
-#include <mutex>
-#include <set>
-#include <string>
 #include <thread>
-#include <utility>
 
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/core/base/team.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/core/runtime/session.h>
 #include <tandem/dist/thread_comm.h>
@@ -100,82 +91,6 @@ TEST(Session, SharedStateEqualsCopiedState) {
         EXPECT_EQ(shared[next++], evaluation.losses.at(static_cast<std::size_t>(100 * round + b)));
       if (round < 2) trained.run(5 * round, 5);
     }
-  }
-}
-
-// The numbers of the cores that the calling thread can use.
-std::set<int> own_cores() {
-  cpu_set_t set;
-  std::set<int> cores;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &set)) cores.insert(core);
-  return cores;
-}
-
-// Records the cores that the lanes of each device can use.
-class CoreRecordingHost final : public Host {
- public:
-  explicit CoreRecordingHost(const Job& job) : host_(job, 1) {}
-  void fill(const HostInput& in) override {
-    host_.fill(in);
-    const std::lock_guard lock(mutex_);
-    cores[in.rank.device].insert(own_cores());
-  }
-  void deliver(const HostResult& result) override { host_.deliver(result); }
-  std::map<int, std::set<std::set<int>>> cores;
-
- private:
-  JobHost host_;
-  std::mutex mutex_;
-};
-
-std::map<int, std::set<std::set<int>>> cores_of_devices(const std::string& schedule, bool lockstep) {
-  const Job job = small_residual_job();
-  Strategy s;
-  s.stages = 2;
-  s.schedule = schedule;
-  s.lockstep = lockstep;
-  s.cuts = {"block2"};
-  CoreRecordingHost host(job);
-  Session session(build(trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
-  session.load(initial_state(job));
-  session.run(0, 4);
-  return host.cores;
-}
-
-TEST(Session, OnlyInLockstepLanesThatShareADeviceStayOnItsShareOfTheCores) {
-  const std::set<int> all = own_cores();
-  if (all.size() % 2 != 0) GTEST_SKIP() << "two devices cannot share " << all.size() << " cores equally";
-  using Cores = std::map<int, std::set<std::set<int>>>;
-  EXPECT_EQ(cores_of_devices("dualpipe", /*lockstep=*/false), (Cores{{0, {all}}, {1, {all}}}));
-  EXPECT_EQ(cores_of_devices("pipedream", /*lockstep=*/true), (Cores{{0, {all}}, {1, {all}}}));
-  const auto middle = std::next(all.begin(), static_cast<std::ptrdiff_t>(all.size() / 2));
-  EXPECT_EQ(cores_of_devices("dualpipe", /*lockstep=*/true),
-            (Cores{{0, {std::set(all.begin(), middle)}}, {1, {std::set(middle, all.end())}}}));
-  EXPECT_EQ(own_cores(), all) << "the caller keeps its cores";
-}
-
-// Calls stay_on in a thread of its own; returns the cores left to it, and to a thread that it starts.
-std::pair<std::set<int>, std::set<int>> cores_of_share(const ShareOfCores& share) {
-  std::pair<std::set<int>, std::set<int>> cores;
-  std::thread([&] {
-    stay_on(share);
-    cores.first = own_cores();
-    std::thread([&] { cores.second = own_cores(); }).join();
-  }).join();
-  return cores;
-}
-
-TEST(ShareOfCores, PartsAreEqualOrAllIsLeft) {
-  const std::set<int> all = own_cores();
-  const int count = static_cast<int>(all.size());
-  EXPECT_EQ(cores_of_share({0, 1}), std::pair(all, all));
-  EXPECT_EQ(cores_of_share({0, count + 1}), std::pair(all, all)) << "there are fewer cores than parts";
-  int part = 0;
-  for (const int core : all) {
-    const std::set<int> own{core};
-    EXPECT_EQ(cores_of_share({part++, count}), std::pair(own, own));
   }
 }
 
