@@ -39,7 +39,7 @@ LocalRanks local_ranks(const Program& program, const std::vector<std::unique_ptr
     const int device = rank % program.devices;
     auto local = std::make_unique<LocalRank>();
     local->context = {rank, rank / program.devices, program.replicas, device, program.devices, comm};
-    if (!comms.empty() && keeps_to_its_cores(program, device))
+    if (keeps_to_its_cores(program, device))
       local->lanes = CpuLanes({static_cast<int>(ranks.size()), static_cast<int>(comms.size())});
     ranks.push_back(std::move(local));
   };

@@ -109,8 +109,7 @@ KernelPtr make_predict_cpu(const KernelSpec& spec) {
   const Coefficient c(spec, 2);
   const std::int64_t n = spec.inputs[0].elements();
   const int threads = useful_threads(spec.threads, 3 * spec.inputs[0].bytes());
-  constexpr std::int64_t kCached =
-      1 << 18;  // bytes: with weights and momentum, three quarters of an L2 cache
+  constexpr std::int64_t kCached = 1 << 18;  // bytes; with weights and momentum, most of an L2 cache of 1 MB
   const std::int64_t at_once = std::min(n / threads, c.per_model) * std::int64_t{sizeof(float)};
   const auto part = at_once > kCached ? predict_streaming : predict_part;
   return make_kernel([=](const Launch& l) {
