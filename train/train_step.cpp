@@ -145,9 +145,11 @@ class TrainStep::Feed final : public Host {
   }
 
  private:
+  // Predictions of weights need rates of updates after the run too: those of its last batch.
   std::vector<double> rates_of(std::int64_t batch) const {
     const auto models = static_cast<std::size_t>(strategy_.models);
-    const std::size_t begin = rates_.size() == models ? 0 : static_cast<std::size_t>(batch - first_) * models;
+    const std::size_t last = rates_.size() / models - 1;
+    const std::size_t begin = std::min(static_cast<std::size_t>(batch - first_), last) * models;
     return {&rates_[begin], &rates_[begin] + models};
   }
 

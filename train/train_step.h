@@ -73,7 +73,8 @@ class TrainStep {
   double operator()(const Tensor& batch, double lr) { return (*this)(Tensors{batch}, lr); }
   /// Trains on several batches, from an empty to a drained pipeline, so that schedules can have several
   /// batches in flight. Returns the losses per batch and model. `rates` has one rate per model for all
-  /// batches, or one per batch and model: first those of the first batch.
+  /// batches, or one per batch and model: first those of the first batch. Where a prediction of weights needs
+  /// rates of later batches, it takes those of the last one.
   std::vector<std::vector<double>> run(const std::vector<Tensors>& batches, const std::vector<double>& rates);
 
   using Results = std::map<std::string, Tensor>;

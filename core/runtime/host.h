@@ -54,7 +54,8 @@ struct HostResult {
 class Host {
  public:
   virtual ~Host() = default;
-  /// Writes all of `input`.
+  /// Writes all of `input`. If weights are predicted, learning rates of batches after the run are asked for
+  /// too, because predictions include updates after it.
   virtual void fill(const HostInput& input) = 0;
   /// Takes `result`. Every replica of the stage that makes a result delivers it, with identical bits;
   /// `result.rank.replica == 0` picks one.

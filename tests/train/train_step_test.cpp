@@ -103,6 +103,22 @@ TEST_F(TrainSteps, AreTheSameOnRanksAndInStages) {
                {"several batches are in flight", "run(batches, rates)", "1f1b"});
 }
 
+// The last stage predicts the last batches' weights by updates that come after the run.
+TEST_F(TrainSteps, PredictWithTheLastRateAfterTheLastBatch) {
+  Strategy s;
+  s.stages = 3;
+  s.schedule = "spectrain";
+  std::vector<Tensors> batches;
+  for (int b = 0; b < 8; ++b) batches.push_back(batch(b));
+  const std::vector<Tensors> fewer(batches.begin(), batches.begin() + 5);
+  std::vector<double> rates{0.1, 0.08, 0.06, 0.04, 0.02, 0.02, 0.02, 0.02};
+  auto longer = step(s).run(batches, rates);
+  rates.resize(fewer.size());
+  const auto losses = step(s).run(fewer, rates);
+  longer.resize(fewer.size());
+  EXPECT_EQ(longer, losses);
+}
+
 TEST(Deliver, WorksOnlyInATrace) {
   expect_error([] { deliver("correct", Tensor::full({}, 1)); }, {"'correct'", "only a traced function"});
 }
