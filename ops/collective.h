@@ -76,8 +76,9 @@ class ReceiveOp final : public StreamingOp {
   const TensorType type;
 };
 
-/// Makes all ranks of a replica wait for each other. On each rank and all its lanes, instructions listed
-/// before the barrier end before it, and instructions listed after it begin after it.
+/// Makes all ranks of a replica wait for each other. On each rank, what its compute lanes list before the
+/// barrier ends before it, and what they list after it begins after it. It has a lane of its own, so
+/// transfers and all-reduces cross it.
 class BarrierOp final : public Op {
  public:
   std::string_view name() const override { return "barrier"; }
@@ -87,6 +88,7 @@ class BarrierOp final : public Op {
   Work cost(TypesView, TypesView) const override { return {}; }
   std::vector<Alias> may_alias(TypesView) const override { return {}; }
   LaneKind lane() const override { return LaneKind::collective; }
+  int lane_index() const override { return 1; }
   bool is_barrier() const override { return true; }
 };
 

@@ -13,6 +13,7 @@ namespace tandem::engine {
 
 std::string name_of(const Lane& lane, int devices) {
   std::string name(name_of(lane.kind));
+  if (lane.kind == LaneKind::collective && lane.index > 0) name = "barrier";
   if (lane.kind == LaneKind::compute) name += fmt::format(" {}", lane.index);
   if (lane.kind == LaneKind::send) name += fmt::format(" to {}", lane.index);
   if (lane.kind == LaneKind::receive) name += fmt::format(" from {}", lane.index);

@@ -86,8 +86,9 @@ struct Instruction {
   Types inputs{}, outputs{};
   Tag tag{};
   bool in_place = false;  ///< may read and write the same bytes
-  bool barrier =
-      false;  ///< on its device, instructions listed before it end first, and those after it begin later
+  /// On the compute lanes of its device, instructions listed before it end first, and those after it begin
+  /// later.
+  bool barrier = false;
   InstructionId origin = -1;  ///< in a projection: the list position in the global Program
 
   /// Returns the member that is the scratch of an instruction with an op, or −1.

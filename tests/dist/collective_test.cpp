@@ -211,6 +211,7 @@ TEST(TransferOps, DeclareTheirProperties) {
   EXPECT_EQ(ReceiveOp(1, type).lane(), LaneKind::receive);
   EXPECT_EQ(BarrierOp().lane(), LaneKind::collective);
   EXPECT_TRUE(BarrierOp().is_barrier());
+  EXPECT_NE(BarrierOp().lane_index(), AllReduceOp(2).lane_index()) << "all-reduces cross barriers";
   EXPECT_FALSE(SendOp(1).is_barrier() || ReceiveOp(1, type).is_barrier() || AllReduceOp(2).is_barrier());
   EXPECT_EQ(ReceiveOp(2, type).attributes(), "peer_device=2 type=f32[4]");
   Graph graph;

@@ -20,7 +20,8 @@ MpiSession* session = nullptr;
 void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds = {3},
                              const std::function<std::unique_ptr<nn::Module>()>& model = {}) {
   ASSERT_EQ(s.ranks(), session->size());
-  s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
+  if (const auto* sgd = std::get_if<SgdOptions>(&s.optimizer); sgd && sgd->momentum == 0)
+    s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
   s.models = static_cast<int>(seeds.size());
   Job job = small_residual_job();
   if (model) job.model = model;
@@ -29,6 +30,7 @@ void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds
   job.seeds = seeds;
   job.rates.assign(seeds.size(), 0.05);
   for (std::size_t m = 0; m < seeds.size(); ++m) job.rates[m] /= static_cast<double>(m + 1);
+  job.rate_factor = [](std::int64_t batch) { return 1.0 / (1 + static_cast<double>(batch % 3)); };
   const Outcome processes = train(job, s, session->comm());
   EXPECT_EQ(0, processes.timeline.dropped);
   if (session->rank() != s.devices() - 1) return;
@@ -71,11 +73,30 @@ TEST(MpiEquivalence, SeveralModels) {
 }
 
 TEST(MpiEquivalence, Pipelines) {
-  for (const std::string kind :
-       {"gpipe", "1f1b", "pipedream", "pipedream-vs", "dualpipe", "dualpipe-vs", "spectrain"})
-    expect_equal_to_threads(
-        {.microbatches = kind == "dualpipe" ? 1 : 2, .stages = session->size(), .schedule = kind});
-  expect_equal_to_threads({.microbatches = 4, .stages = session->size(), .schedule = "pipedream-2bw"});
+  for (const std::string& kind : schedule_names()) {
+    if (kind == "interleaved") continue;  // below
+    for (const bool lockstep : {false, true})
+      expect_equal_to_threads({.microbatches = kind == "pipedream-2bw" ? 4
+                                               : kind == "dualpipe"    ? 1
+                                                                       : 2,
+                               .stages = session->size(),
+                               .schedule = kind,
+                               .lockstep = lockstep});
+  }
+}
+
+TEST(MpiEquivalence, PredictionsOfEveryTargetAndOptimizer) {
+  for (const SpecTrainTarget target :
+       {SpecTrainTarget::paper, SpecTrainTarget::effective, SpecTrainTarget::serial})
+    for (const Optimizer& optimizer : std::vector<Optimizer>{
+             SgdOptions{.momentum = 0.9, .nesterov = true}, SgdOptions{.momentum = 0.9, .rule = SgdRule::ema},
+             SgdOptions{.momentum = 0.9, .rule = SgdRule::raw_ema},
+             AdamOptions{.weight_decay = 1e-2, .decoupled = true}})
+      expect_equal_to_threads({.stages = session->size(),
+                               .schedule = "spectrain",
+                               .spectrain_target = target,
+                               .optimizer = optimizer,
+                               .parameter_groups = {{.parameters = {"*.bias"}, .lr_scale = 3}}});
 }
 
 // The first stage's matrix is used on the second and on the last.
@@ -108,6 +129,8 @@ TEST(MpiEquivalence, TwoReplicasOfStages) {
       {.replicas = replicas, .microbatches = 2, .stages = stages, .schedule = "1f1b", .swap = {"block0"}});
   expect_equal_to_threads(
       {.replicas = replicas, .stages = stages, .schedule = "dualpipe", .recompute = {"block3"}});
+  for (const char* kind : {"1f1b", "dualpipe"})  // all-reduces cross barriers
+    expect_equal_to_threads({.replicas = replicas, .stages = stages, .schedule = kind, .lockstep = true});
 }
 
 // Two replicas of two stages (under four ranks), two models, fusion groups, a swap, under a budget.

@@ -39,20 +39,24 @@ void expect_barriers_part_the_list(const Program& p, const Timeline& t, int barr
 TEST(ScheduleEquivalence, LockstepChangesOnlyTheTime) {
   Job job = small_residual_job(DType::f64);
   job.drains = {8};
-  for (const std::string kind : {"plain", "gpipe", "1f1b", "pipedream", "dualpipe"})
+  for (const std::string& kind : schedule_names())
     for (int stages : {1, 2, 4})
       for (int replicas : {1, 2}) {
         SCOPED_TRACE(::testing::Message() << kind << " stages " << stages << " replicas " << replicas);
         Strategy s = plain();
         s.schedule = kind;
         s.stages = stages;
+        s.chunks = kind == "interleaved" && stages > 1 ? 2 : 1;
         s.replicas = replicas;
-        s.microbatches = 2;
+        s.microbatches = kind == "pipedream-2bw" ? std::max(2, stages) : 2;
         const Outcome free = train(job, s);
         s.lockstep = true;
         const Outcome lockstep = train(job, s);
         expect_same_training(free, lockstep);
-        expect_barriers_part_the_list(lockstep.program, lockstep.timeline, kind == "pipedream" ? 2 : 1);
+        const int ticks = kind == "pipedream-2bw"         ? 2 * s.microbatches
+                          : kind.starts_with("pipedream") ? 2
+                                                          : 1;
+        expect_barriers_part_the_list(lockstep.program, lockstep.timeline, ticks);
       }
 }
 
@@ -107,11 +111,12 @@ TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
 TEST(ScheduleEquivalence, SimulatedOrderMatchesExecution) {
   Job job = small_residual_job();
   job.drains = {7};
-  for (const std::string kind : {"1f1b", "pipedream", "dualpipe", "spectrain"})
+  for (const std::string& kind : schedule_names())
     for (const bool lockstep : {false, true}) {
       SCOPED_TRACE(::testing::Message() << kind << (lockstep ? " in lockstep" : ""));
       Strategy s = plain();
-      s.stages = 2;
+      s.chunks = kind == "interleaved" ? 2 : 1;
+      s.stages = 2 * s.chunks;
       s.microbatches = 2;
       s.schedule = kind;
       s.lockstep = lockstep;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -190,14 +191,17 @@ TEST(Lagged, TransformedWeightsReachAnotherStageAsAnActivation) {
   }
 }
 
-// Each target, with optimizers that predict differently, rates that change, and groups with rates of their
-// own.
+// Each target, with optimizers that predict differently, each with its number of micro-batches, rates that
+// change, and groups with rates of their own.
 TEST(Lagged, PredictionsEqualTheLoopsBitwise) {
-  const std::vector<Optimizer> optimizers = {
-      SgdOptions{.momentum = 0.9}, SgdOptions{.momentum = 0.8, .weight_decay = 1e-2, .nesterov = true},
-      AdamOptions{.beta2 = 0.99, .weight_decay = 1e-2},
-      AdamOptions{.beta2 = 0.99, .weight_decay = 1e-2, .decoupled = true},
-      AdamOptions{.beta2 = 0.99, .weight_decay = 0.1, .decoupled = true}};
+  const std::vector<std::pair<Optimizer, int>> optimizers = {
+      {SgdOptions{.momentum = 0.9}, 1},
+      {SgdOptions{.momentum = 0.8, .weight_decay = 1e-2, .nesterov = true}, 2},
+      {SgdOptions{.momentum = 0.9, .weight_decay = 1e-2, .rule = SgdRule::ema}, 4},
+      {SgdOptions{.momentum = 0.9, .weight_decay = 1e-2, .rule = SgdRule::raw_ema}, 8},
+      {AdamOptions{.beta2 = 0.99, .weight_decay = 1e-2}, 1},
+      {AdamOptions{.beta2 = 0.99, .weight_decay = 1e-2, .decoupled = true}, 4},
+      {AdamOptions{.beta2 = 0.99, .weight_decay = 0.1, .decoupled = true}, 1}};
   for (const DType dtype : {DType::f32, DType::f64})
     for (const Network& network : networks())
       for (const SpecTrainTarget target :
@@ -212,9 +216,8 @@ TEST(Lagged, PredictionsEqualTheLoopsBitwise) {
             job.rate_factor = [](std::int64_t batch) { return 1.0 / (1 + static_cast<double>(batch % 5)); };
             Strategy s = strategy_of(network, "spectrain", stages);
             s.spectrain_target = target;
-            s.optimizer = optimizers[o];
+            std::tie(s.optimizer, s.microbatches) = optimizers[o];
             s.parameter_groups = {{.parameters = {"*.bias"}, .lr_scale = 3}};
-            s.microbatches = o == 1 ? 2 : 1;
             const Outcome loop = lagged_loop(job, s), out = train(job, s);
             expect_same_training(loop, out);
           }
@@ -309,7 +312,7 @@ TEST(Lagged, TwoThreadsEqualTheLoopOnTwoThreadsBitwise) {
          return std::make_unique<nn::MlpResidual>(
              nn::MlpOptions{.in = 192, .hidden = 256, .classes = 5, .blocks = 2});
        },
-       {"", "block1", ""},
+       {"block0.second", "block1", "block1.second"},
        {8, 8, 3}},
       {"convnet",
        [] {
@@ -319,13 +322,17 @@ TEST(Lagged, TwoThreadsEqualTheLoopOnTwoThreadsBitwise) {
        {8, 8, 3}}};
   for (const Network& network : large)
     for (const std::string& schedule : kSchedules)
-      for (int stages : {1, 2}) {
+      for (int stages : {1, 2, 4}) {
+        if (stages == 4 && network.cuts[0].empty()) continue;
         SCOPED_TRACE(::testing::Message() << network.name << " " << schedule << " stages " << stages);
         Job job = job_of(network, DType::f32);
         job.batch_size = 256;
         job.drains = {4};
+        job.rate_factor = [](std::int64_t batch) { return 1.0 / (1 + static_cast<double>(batch % 3)); };
         Strategy s = strategy_of(network, schedule, stages);
         s.threads = 2;
+        s.parameter_groups = {{.parameters = {"*.bias"}, .lr_scale = 3}};
+        if (stages > 1) s.optimizer = AdamOptions{.weight_decay = 1e-2, .decoupled = true};
         const Outcome loop = lagged_loop(job, s), out = train(job, s), again = train(job, s);
         expect_same_results(loop, out);
         expect_same_results(out, again);
