@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 
 namespace tandem::engine {
@@ -21,6 +22,7 @@ class Check {
   explicit Check(const PipelineSchedule& schedule) : s_(schedule) {
     if (s_.stages.empty()) throw Error("a schedule without stages");
     const int microbatches = s_.microbatches();
+    std::map<int, std::vector<int>> barriers;  // the ticks that end, by device
     for (std::size_t i = 0; i < s_.tasks.size(); ++i) {
       const Task& t = s_.tasks[i];
       if (t.stage < 0 || t.stage >= count(s_.stages) || t.microbatch < 0 || t.lag < 0 || t.lane < 0)
@@ -37,6 +39,14 @@ class Check {
             fmt::format("the schedule's {} has the micro-batch {} of {}", to_string(t), t.microbatch, parts));
       if (!at_.try_emplace({t.phase, t.stage, t.microbatch, t.array}, i).second)
         throw Error(fmt::format("the schedule has the {} twice", to_string(t)));
+      std::vector<int>& met = barriers[device_of(t)];
+      ticks_.push_back(count(met));
+      if (t.phase != Phase::barrier) continue;
+      if (!met.empty() && met.back() > t.microbatch)
+        throw Error(
+            fmt::format("the schedule's {} comes after that of tick {}: each device meets them in order",
+                        to_string(t), met.back()));
+      met.push_back(t.microbatch);
     }
   }
 
@@ -49,6 +59,7 @@ class Check {
 
  private:
   static int count(const auto& list) { return static_cast<int>(list.size()); }
+  int device_of(const Task& t) const { return s_.stages[static_cast<std::size_t>(t.stage)].device; }
 
   void check_array(int array) const {
     const auto find = [&](Phase phase, int stage, int microbatch) {
@@ -83,11 +94,11 @@ class Check {
     }
   }
 
-  // A task ends before another begins if it works on the batch in an earlier unit, or in the same unit and is
-  // listed before.
+  // A task ends before another begins if it works on the batch in an earlier unit, or in the same unit, is
+  // listed before, and is in the same tick or an earlier one.
   void require(std::size_t later, std::size_t earlier) const {
     const Task &l = s_.tasks[later], &e = s_.tasks[earlier];
-    if (e.lag < l.lag || (e.lag == l.lag && earlier < later)) return;
+    if (e.lag < l.lag || (e.lag == l.lag && earlier < later && ticks_[earlier] <= ticks_[later])) return;
     throw Error(fmt::format("the schedule's {} ({}) needs the {} ({}), which comes after it", to_string(l),
                             when(later), to_string(e), when(earlier)));
   }
@@ -118,10 +129,9 @@ class Check {
   void check_lanes() const {
     std::map<int, std::set<int>> lanes;  // by device
     for (const Task& t : s_.tasks)
-      if (t.phase != Phase::barrier)
-        lanes[s_.stages[static_cast<std::size_t>(t.stage)].device].insert(t.lane);
+      if (t.phase != Phase::barrier) lanes[device_of(t)].insert(t.lane);
     for (const Task& t : s_.tasks) {
-      const std::set<int>& used = lanes[s_.stages[static_cast<std::size_t>(t.stage)].device];
+      const std::set<int>& used = lanes[device_of(t)];
       if (t.lane > 0 && !used.contains(t.lane - 1))
         throw Error(
             fmt::format("the schedule's {} uses lane {}, and no task of its device uses lane {}: lanes "
@@ -133,8 +143,7 @@ class Check {
   void check_barriers() const {
     std::map<int, std::vector<int>> devices;  // by tick
     for (const Task& t : s_.tasks)
-      if (t.phase == Phase::barrier)
-        devices[t.microbatch].push_back(s_.stages[static_cast<std::size_t>(t.stage)].device);
+      if (t.phase == Phase::barrier) devices[t.microbatch].push_back(device_of(t));
     for (auto& [tick, met] : devices) {
       std::ranges::sort(met);
       if (std::ranges::adjacent_find(met) != met.end() || count(met) != s_.devices())
@@ -143,11 +152,14 @@ class Check {
   }
 
   std::string when(std::size_t task) const {
-    return fmt::format("lag {}, number {} in the list", s_.tasks[task].lag, task);
+    const bool has_barriers = contains(s_.tasks, Phase::barrier, &Task::phase);
+    return fmt::format("lag {}, number {} in the list{}", s_.tasks[task].lag, task,
+                       has_barriers ? fmt::format(", tick {}", ticks_[task]) : "");
   }
 
   const PipelineSchedule& s_;
   std::map<std::tuple<Phase, int, int, int>, std::size_t> at_;  // positions in the list
+  std::vector<int> ticks_;  // of each task: the barriers of its device before it
 };
 
 }  // namespace

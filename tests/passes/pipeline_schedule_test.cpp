@@ -226,6 +226,24 @@ TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
       {"update of stage 0", "the micro-batch 1 of 1"});
 }
 
+// Every device meets the barriers in the same order, and no task needs one of a later tick.
+TEST(PipelineSchedules, WithImpossibleBarriersNameTheTask) {
+  PipelineSchedule swapped = make_schedule("pipedream", {.stages = 2, .lockstep = true});
+  for (Task& t : swapped.tasks)
+    if (t.phase == Phase::barrier && t.stage == 1) t.microbatch = 1 - t.microbatch;
+  expect_error([&] { check(swapped); }, {"barrier of stage 1 after tick 0", "comes after that of tick 1"});
+
+  PipelineSchedule circle = make_schedule("gpipe", {.stages = 2});
+  const auto forward = std::ranges::find(circle.tasks, Task{Phase::forward, 1});
+  circle.tasks.insert(forward + 1, {Phase::barrier, 1, 0});
+  circle.tasks.insert(circle.tasks.begin(), {Phase::barrier, 0, 0});
+  expect_error([&] { check(circle); },
+               {"forward of micro-batch 0 on stage 1 (lag 0, number 2 in the list, tick 0)",
+                "needs the forward of micro-batch 0 on stage 0 (lag 0, number 1 in the list, tick 1)"});
+  std::erase_if(circle.tasks, [](const Task& t) { return t.phase == Phase::barrier; });
+  EXPECT_NO_THROW(check(circle));
+}
+
 TEST(PipelineSchedules, OfAFileNameWhatIsWrong) {
   const TemporaryDirectory directory;
   const std::string file = directory.file("schedule.json");
