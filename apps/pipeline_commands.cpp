@@ -67,13 +67,14 @@ bool is_replicated(const Partition& partition) {
   return std::ranges::any_of(partition.stages, [](const PartitionedStage& s) { return s.replicas > 1; });
 }
 
-// The period in the simulator, which knows no replicas.
-std::optional<double> simulated_ms(const PartitionProblem& problem, const Partition& partition) {
-  if (is_replicated(partition)) return std::nullopt;
+double simulated_ms(const PartitionProblem& problem, const Partition& partition) {
   StageProfile profile;
   for (const PartitionedStage& s : partition.stages)
-    profile.stages.push_back(
-        {s.forward * kMsPerSecond, s.backward * kMsPerSecond, s.forward_bytes, s.weight_bytes});
+    profile.stages.push_back({.forward_ms = s.forward * kMsPerSecond,
+                              .backward_ms = s.backward * kMsPerSecond,
+                              .activation_bytes = s.forward_bytes,
+                              .weight_bytes = s.weight_bytes,
+                              .replicas = s.replicas});
   profile.link = {problem.link.bandwidth / kMsPerSecond, problem.link.latency * kMsPerSecond};
   profile.corun = problem.corun;
   const int lag = std::ranges::max(problem.schedule.tasks, {}, &Task::lag).lag;
@@ -90,8 +91,7 @@ const std::string& name_of(const PartitionProblem& problem, int layer) {
   return problem.layers[static_cast<std::size_t>(layer)].name;
 }
 
-void print_json(const PartitionProblem& problem, const Partition& partition,
-                std::optional<double> simulated) {
+void print_json(const PartitionProblem& problem, const Partition& partition, double simulated) {
   const auto name = [&](int layer) { return name_of(problem, layer); };
   ordered_json stages = ordered_json::array();
   for (const PartitionedStage& s : partition.stages)
@@ -109,17 +109,15 @@ void print_json(const PartitionProblem& problem, const Partition& partition,
                       {"memory_bytes", s.memory_bytes},
                       {"in_flight", s.held},
                       {"weight_versions", s.versions}});
-  ordered_json j{{"cuts", names_of(problem, partition.cuts())},
-                 {"stages", stages},
-                 {"period_ms", partition.period * kMsPerSecond},
-                 {"simulated_ms", nullptr},
-                 {"speedup", batch_seconds(partition) / partition.period}};
-  if (simulated) j["simulated_ms"] = *simulated;
+  const ordered_json j{{"cuts", names_of(problem, partition.cuts())},
+                       {"stages", stages},
+                       {"period_ms", partition.period * kMsPerSecond},
+                       {"simulated_ms", simulated},
+                       {"speedup", batch_seconds(partition) / partition.period}};
   fmt::print("{}\n", j.dump(2));
 }
 
-void print_table(const PartitionProblem& problem, const Partition& partition,
-                 std::optional<double> simulated) {
+void print_table(const PartitionProblem& problem, const Partition& partition, double simulated) {
   const auto name = [&](int layer) { return name_of(problem, layer); };
   fmt::print("{:>5}  {:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {}\n", "stage", "device",
              "replicas", "F ms", "B ms", "unit ms", "crossing MB", "memory MB", "in flight", "versions",
@@ -132,18 +130,18 @@ void print_table(const PartitionProblem& problem, const Partition& partition,
         s.forward_bytes / kBytesPerMb, s.memory_bytes / kBytesPerMb, s.held, s.versions, s.end - s.first,
         s.end - s.first == 1 ? name(s.first) : fmt::format("{} … {}", name(s.first), name(s.end - 1)));
   }
-  fmt::print("\nperiod {:.3f} ms by the cost model", partition.period * kMsPerSecond);
-  if (simulated) fmt::print(", {:.3f} ms in the simulator", *simulated);
-  fmt::print("; one device takes {:.3f} ms\n", batch_seconds(partition) * kMsPerSecond);
+  fmt::print("\nperiod {:.3f} ms by the cost model, {:.3f} ms in the simulator; one device takes {:.3f} ms\n",
+             partition.period * kMsPerSecond, simulated, batch_seconds(partition) * kMsPerSecond);
   if (const std::string turns = why_devices_take_turns(problem.schedule); !turns.empty())
     fmt::print("{}\n", turns);
   if (const auto cuts = names_of(problem, partition.cuts()); !cuts.empty())
     fmt::print("cuts: {}\n", fmt::join(cuts, ", "));
   if (is_replicated(partition))
-    fmt::print("Only planned: a run has equally many replicas of all stages (train_cifar --ranks).\n{}",
-               problem.link == LinkModel{}
-                   ? "Without --link, the all-reduces of replicas and all transfers take no time.\n"
-                   : "");
+    fmt::print(
+        "Planned and simulated, not run: a run has equally many replicas of all stages (train_cifar --ranks).\n{}",
+        problem.link == LinkModel{}
+            ? "Without --link, the all-reduces of replicas and all transfers take no time.\n"
+            : "");
 }
 
 }  // namespace
@@ -161,7 +159,7 @@ void add_pipeline_plan_options(CLI::App& command, PipelinePlanOptions& o) {
   command.add_option("--corun", o.corun, "ρ: a forward beside a backward take max(F, B, ρ(F + B))")
       ->check(CLI::Range(0.5, 1.0));
   command.add_flag("--replicate", o.replicate,
-                   "stages can have several devices, each with a part of the batch");
+                   "stages can have several devices, each with a part of the work");
   command.add_flag("--json", o.json, "print JSON");
   command.add_option("--output", o.output, "write the cuts here, as a file for train_cifar --plan");
 }
@@ -170,7 +168,7 @@ void plan_pipeline(const PipelinePlanOptions& o) {
   require_replaceable("--output", o.output, "plan");
   PartitionProblem problem = problem_of(o);
   const Partition partition = best_of(o, problem);
-  const std::optional<double> simulated = simulated_ms(problem, partition);
+  const double simulated = simulated_ms(problem, partition);
   if (o.json)
     print_json(problem, partition, simulated);
   else

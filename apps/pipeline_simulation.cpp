@@ -184,9 +184,9 @@ void print_notes(const std::vector<Row>& rows, const StageProfile& profile) {
     fmt::print(
         "data computes for single_ms / {} here; parts of a batch take longer, but the profile has no "
         "data_compute_factor\n",
-        profile.stages.size());
+        profile.devices());
   if (profile.link.bytes_per_ms == 0 && profile.link.latency_ms == 0)
-    fmt::print("without a link, transfers and the all-reduce of data take no time (--link)\n");
+    fmt::print("without a link, transfers and all-reduces take no time (--link)\n");
 }
 
 // The beginning of a timeline: until the pipeline is full, and some batches more.

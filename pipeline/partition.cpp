@@ -102,7 +102,7 @@ class Search {
     return partition_of(shortest_even <= shortest_ * kRounding ? even : any);
   }
 
-  double least_budget() const { return smallest().cost(); }
+  double least_budget() const { return smallest(spare_).cost(); }
 
   Partition partition_of(const std::vector<Piece>& pieces) const {
     Partition result;
@@ -138,7 +138,9 @@ class Search {
     return first_pieces();
   }
 
-  double budget_for(int k, const Piece& p) const { return costs_.least_budget(k, p.first, p.end); }
+  double budget_for(int k, const Piece& p) const {
+    return costs_.least_budget(k, p.first, p.end, p.replicas);
+  }
   bool fits(int k, const Piece& p) const {
     return !has_budget_ || budget_for(k, p) <= problem_.memory_budget;
   }
@@ -169,8 +171,7 @@ class Search {
       bool possible = false;
       for (int replicas = 1; replicas <= spare + 1; ++replicas) {
         const Piece piece{first, end, replicas};
-        if (!fits(k, piece)) return false;
-        if (pace(k, piece) > slowest_) continue;
+        if (!fits(k, piece) || pace(k, piece) > slowest_) continue;
         possible = true;
         if (use(piece, is_last ? kNone : cell(k + 1, end, spare - (replicas - 1)))) return true;
       }
@@ -211,28 +212,30 @@ class Search {
     return pieces;
   }
 
-  // The partition without replicas that needs the smallest budget.
-  Minimax smallest() const {
-    return {stages_, layers_, 0, [&](int k, const Piece& p) { return budget_for(k, p); }};
+  // The partition that needs the smallest budget, with so many spare devices.
+  Minimax smallest(int spare) const {
+    return {stages_, layers_, spare, [&](int k, const Piece& p) { return budget_for(k, p); }};
   }
 
   void check_budget() const {
-    const Minimax least = smallest();
     const double budget = problem_.memory_budget;
+    if (spare_ > 0 && smallest(0).cost() <= budget) return;
+    const Minimax least = smallest(spare_);
     if (least.cost() <= budget) return;
     const std::vector<Piece> pieces = least.pieces();
     std::size_t k = 0;
     while (budget_for(static_cast<int>(k), pieces[k]) < least.cost()) ++k;
     const int stage = static_cast<int>(k);
-    const double needed = costs_.memory(stage, pieces[k].first, pieces[k].end);
+    const int replicas = pieces[k].replicas;
+    const double needed = costs_.memory(stage, pieces[k].first, pieces[k].end, replicas);
     const double share = budget * needed / least.cost();  // of the stages of its device
     const auto name = [&](int layer) { return problem_.layers[static_cast<std::size_t>(layer)].name; };
     throw Error(fmt::format(
         "the memory budget of {:.0f} bytes is too small: even with the cuts that need least, stage {} ('{}' to "
-        "'{}') needs {:.0f} bytes, which is {:.0f} more than {}; the smallest budget that works with {} is {:.0f}",
+        "'{}') needs {:.0f} bytes{}, which is {:.0f} more than {}; the smallest budget that works with {} is {:.0f}",
         budget, stage, name(pieces[k].first), name(pieces[k].end - 1), std::ceil(needed),
-        std::ceil(needed - share), share < budget ? "its share of it" : "that", counted(stages_, "stage"),
-        std::ceil(least.cost())));
+        replicas > 1 ? fmt::format(" on each of its {} replicas", replicas) : "", std::ceil(needed - share),
+        share < budget ? "its share of it" : "that", counted(stages_, "stage"), std::ceil(least.cost())));
   }
 
   const PartitionProblem& problem_;

@@ -45,7 +45,7 @@ struct PartitionedStage {
   double forward_bytes = 0, backward_bytes = 0;  ///< cross the cut behind it
   double resident_bytes = 0, weight_bytes = 0;   ///< of one batch, one version
   double memory_bytes = 0;                       ///< of its device (of each replica), for this stage
-  int held = 0;                                  ///< micro-batches whose activations it keeps
+  int held = 0;                                  ///< micro-batches whose activations all replicas keep
   int versions = 0;                              ///< of its weights
 };
 
@@ -68,7 +68,7 @@ Partition best_partition(const PartitionProblem& problem);
 /// Returns the names of layers, as those of a partition's cuts.
 std::vector<std::string> names_of(const PartitionProblem& problem, const std::vector<int>& layers);
 
-/// Returns the smallest memory budget, in bytes per device, with which there is a partition without replicas.
+/// Returns the smallest memory budget, in bytes per device, with which there is a partition.
 double least_memory_budget(const PartitionProblem& problem);
 
 /// Returns the partition with these cuts, whatever memory it takes. `replicas`: of each stage; empty: one.

@@ -63,16 +63,21 @@ PartitionCosts::PartitionCosts(const PartitionProblem& problem) : problem_(probl
     before_.push_back({sum.forward + layer.forward, sum.backward + layer.backward,
                        sum.resident + layer.resident_bytes, sum.weights + layer.weight_bytes});
   }
-  largest_.emplace_back();
-  for (const PipelineLayer& layer : problem.layers)
-    largest_[0].push_back(crossing_bytes(layer) + (microbatches_ > 1 ? layer.weight_bytes : 0));
-  for (std::size_t half = 1; 2 * half <= problem.layers.size(); half *= 2) {
-    const std::vector<double>& shorter = largest_.back();
+  for (int n = 1; n <= parts(problem.spare_devices + 1); ++n) largest_.push_back(largest_of(n));
+}
+
+PartitionCosts::Largest PartitionCosts::largest_of(int parts) const {
+  Largest largest(1);
+  for (const PipelineLayer& layer : problem_.layers)
+    largest[0].push_back(crossing_bytes(layer) / parts + (microbatches_ > 1 ? layer.weight_bytes : 0));
+  for (std::size_t half = 1; 2 * half <= problem_.layers.size(); half *= 2) {
+    const std::vector<double>& shorter = largest.back();
     std::vector<double> longer;
     for (std::size_t i = 0; i + half < shorter.size(); ++i)
       longer.push_back(std::max(shorter[i], shorter[i + half]));
-    largest_.push_back(std::move(longer));
+    largest.push_back(std::move(longer));
   }
+  return largest;
 }
 
 // Of a micro-batch, behind a layer, there and back.
@@ -81,9 +86,9 @@ double PartitionCosts::crossing_bytes(const PipelineLayer& layer) const {
 }
 
 // The largest value over layers: two ranges of 2ʲ layers cover every range.
-double PartitionCosts::largest_transient(int first, int end) const {
+double PartitionCosts::largest_transient(int first, int end, int parts) const {
   const auto level = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(end - first)) - 1);
-  const std::vector<double>& largest = largest_[level];
+  const std::vector<double>& largest = largest_[static_cast<std::size_t>(parts - 1)][level];
   return std::max(largest[static_cast<std::size_t>(first)],
                   largest[static_cast<std::size_t>(end - (1 << level))]);
 }
@@ -114,24 +119,27 @@ double PartitionCosts::link_unit(int k, int first, int replicas) const {
   if (!rule.has_link) return 0;
   const PipelineLayer& layer = problem_.layers[static_cast<std::size_t>(first - 1)];
   const double message = std::max(layer.forward_bytes, layer.backward_bytes) / microbatches_;
-  return stages_of_device_ * (microbatches_ * transfer_seconds(problem_.link, message)) / replicas;
+  const double transfers = microbatches_ * transfer_seconds(problem_.link, message / parts(replicas));
+  return stages_of_device_ * transfers / (overlaps_batches_ ? replicas : 1);
 }
 
 double PartitionCosts::pace(int k, int first, int end, int replicas) const {
   return std::max(unit(k, first, end, replicas), link_unit(k, first, replicas));
 }
 
-double PartitionCosts::memory(int k, int first, int end) const {
+double PartitionCosts::memory(int k, int first, int end, int replicas) const {
   const Rule& rule = rules_[static_cast<std::size_t>(k)];
   const Sums sum = sums(first, end);
   const double received =
-      first > 0 ? crossing_bytes(problem_.layers[static_cast<std::size_t>(first) - 1]) : 0;
-  return std::max(received, largest_transient(first, end)) + sum.resident * (rule.held / microbatches_) +
+      first > 0 ? crossing_bytes(problem_.layers[static_cast<std::size_t>(first) - 1]) / parts(replicas) : 0;
+  return std::max(received, largest_transient(first, end, parts(replicas))) +
+         sum.resident *
+             held_batches(rule.held, static_cast<int>(microbatches_), replicas, overlaps_batches_) +
          sum.weights * (rule.versions + 1 + problem_.optimizer_copies + rule.predicted);
 }
 
-double PartitionCosts::least_budget(int k, int first, int end) const {
-  return memory(k, first, end) * rules_[static_cast<std::size_t>(k)].timing.stages_of_device;
+double PartitionCosts::least_budget(int k, int first, int end, int replicas) const {
+  return memory(k, first, end, replicas) * rules_[static_cast<std::size_t>(k)].timing.stages_of_device;
 }
 
 // Seconds of a micro-batch's transfers across the cut behind a stage, there and back.
@@ -187,7 +195,7 @@ PartitionedStage PartitionCosts::stage(int k, int first, int end, int replicas) 
                          .unit = pace(k, first, end, replicas),
                          .resident_bytes = sum.resident,
                          .weight_bytes = sum.weights,
-                         .memory_bytes = memory(k, first, end),
+                         .memory_bytes = memory(k, first, end, replicas),
                          .held = rule.held,
                          .versions = rule.versions};
   if (k + 1 < stages()) {

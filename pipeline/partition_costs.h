@@ -27,11 +27,11 @@ class PartitionCosts {
 
   /// Seconds that the stage or the link into it makes a unit last. Grows with `end`.
   double pace(int k, int first, int end, int replicas) const;
-  /// Bytes of the stage on its device. Grows with `end`.
-  double memory(int k, int first, int end) const;
+  /// Bytes of the stage on its device, or on each replica. Grows with `end`.
+  double memory(int k, int first, int end, int replicas) const;
   /// Bytes of the smallest budget per device that has room for the stage: each stage of a device has an equal
   /// share of it. Grows with `end`.
-  double least_budget(int k, int first, int end) const;
+  double least_budget(int k, int first, int end, int replicas) const;
   /// Puts stage k before the later stages, which begin with layer `end`.
   StagesCost before(int k, int first, int end, int replicas, const StagesCost& later) const;
   /// Returns a lower bound of the period with stages that begin with layer `first`, and any before them.
@@ -51,7 +51,9 @@ class PartitionCosts {
   };
   Sums sums(int first, int end) const;
   double crossing_bytes(const PipelineLayer& layer) const;
-  double largest_transient(int first, int end) const;
+  /// Replicas among which each micro-batch is divided. With several batches in flight, it is one's.
+  int parts(int replicas) const { return overlaps_batches_ ? 1 : replicas; }
+  double largest_transient(int first, int end, int parts) const;
   double unit(int k, int first, int end, int replicas) const;
   double link_unit(int k, int first, int replicas) const;
   double all_reduce(double weight_bytes, int replicas) const;
@@ -60,9 +62,11 @@ class PartitionCosts {
   const PartitionProblem& problem_;
   std::vector<Rule> rules_;
   std::vector<Sums> before_;  // of all layers before one
-  /// largest_[j][i]: the most bytes that one of layers i … i + 2ʲ − 1 needs for a moment: what crosses behind
-  /// it, and its gradient while micro-batches are added up.
-  std::vector<std::vector<double>> largest_;
+  /// [j][i]: the most bytes that one of layers i … i + 2ʲ − 1 needs for a moment: what crosses behind it, and
+  /// its gradient while micro-batches are added up.
+  using Largest = std::vector<std::vector<double>>;
+  Largest largest_of(int parts) const;
+  std::vector<Largest> largest_;  // by parts of a micro-batch, from one on
   double microbatches_ = 1;
   double stages_of_device_ = 1;  // of the device that has most
   bool overlaps_batches_ = false;

@@ -40,6 +40,13 @@ int held_activations(const PipelineSchedule& schedule, int stage) {
   return most;
 }
 
+double held_batches(int held, int microbatches, int replicas, bool in_turn) {
+  const double m = microbatches;
+  if (!in_turn) return held / m / replicas;
+  const int round = microbatches * replicas;
+  return held / round + std::min(held % round, microbatches) / m;
+}
+
 int weight_versions(const PipelineSchedule& schedule, int stage) {
   const WeightRule& weights = schedule.stages[static_cast<std::size_t>(stage)].weights;
   const Task update = tasks_of(schedule, stage, Phase::update).at(0);

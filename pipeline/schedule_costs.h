@@ -11,6 +11,10 @@ namespace tandem::engine {
 /// their forward to the end of their backward.
 int held_activations(const PipelineSchedule& schedule, int stage);
 
+/// Returns the batches whose activations one of a stage's replicas keeps, if all together keep those of
+/// `held` micro-batches: an r-th of each; or, where they take whole batches in turn, all of every r-th batch.
+double held_batches(int held, int microbatches, int replicas, bool in_turn);
+
 /// Returns the number of versions of its weights that a stage keeps: the slots of a state
 /// (docs/design.md, "Time").
 int weight_versions(const PipelineSchedule& schedule, int stage);

@@ -152,6 +152,10 @@ class Waiting {
   int searches_ = 0;
 };
 
+bool moves_bytes(LaneKind kind) {
+  return kind == LaneKind::send || kind == LaneKind::receive || kind == LaneKind::collective;
+}
+
 // What a device did.
 struct Device {
   Intervals computing, moving;
@@ -164,7 +168,7 @@ std::vector<Device> devices_of(const Program& program, const std::vector<Span>& 
     const Lane& lane = program.lane(spans[i].lane);
     Device& device = devices[static_cast<std::size_t>(lane.device)];
     const Interval time{spans[i].begin, spans[i].end};
-    if (lane.kind == LaneKind::send || lane.kind == LaneKind::receive) device.moving.push_back(time);
+    if (moves_bytes(lane.kind)) device.moving.push_back(time);
     if (lane.kind != LaneKind::compute) continue;
     device.computing.push_back(time);
     device.computations.push_back(i);
@@ -176,17 +180,21 @@ std::vector<Device> devices_of(const Program& program, const std::vector<Span>& 
 
 }  // namespace
 
-DeviceShares device_shares(const Program& program, const Timeline& timeline, double begin, double end) {
+DeviceShares device_shares(const Program& program, const Timeline& timeline, double begin, double end,
+                           const std::vector<int>& replicas) {
   Waiting waiting(program, timeline);
   DeviceShares sums;
-  for (const Device& device : devices_of(program, timeline.spans)) {
+  double all = 0;
+  const std::vector<Device> devices = devices_of(program, timeline.spans);
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    const double count = replicas.at(d);
     Intervals free{{begin, end}};
-    sums.busy += seconds(take(free, device.computing));
-    sums.transfer += seconds(take(free, device.moving));
-    sums.transfer_idle += seconds(take(free, waiting.queued(free, device.computations)));
-    sums.imbalance_idle += seconds(free);
+    sums.busy += count * seconds(take(free, devices[d].computing));
+    sums.transfer += count * seconds(take(free, devices[d].moving));
+    sums.transfer_idle += count * seconds(take(free, waiting.queued(free, devices[d].computations)));
+    sums.imbalance_idle += count * seconds(free);
+    all += count * (end - begin);
   }
-  const double all = (end - begin) * program.devices;
   return {sums.busy / all, sums.transfer / all, sums.transfer_idle / all, sums.imbalance_idle / all};
 }
 

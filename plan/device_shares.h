@@ -1,4 +1,6 @@
 #pragma once
+#include <vector>
+
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/core/schedule/program.h>
 
@@ -8,7 +10,7 @@ namespace tandem::engine {
 /// first of these that holds.
 struct DeviceShares {
   double busy = 0;      ///< it computes
-  double transfer = 0;  ///< bytes that it sends or receives move
+  double transfer = 0;  ///< bytes that it sends, receives, or reduces move
   /// It waits for another device, and that one, perhaps through more devices, for a transfer that waits for
   /// its link: the bytes are made, and the link still moves others.
   double transfer_idle = 0;
@@ -16,7 +18,8 @@ struct DeviceShares {
 };
 
 /// Returns the shares of all devices of a simulated Program between two times, in seconds. `timeline` has
-/// every batch from 0 on, and no collectives but barriers.
-DeviceShares device_shares(const Program& program, const Timeline& timeline, double begin, double end);
+/// every batch from 0 on. A device d of the Program counts as `replicas[d]` that do the same.
+DeviceShares device_shares(const Program& program, const Timeline& timeline, double begin, double end,
+                           const std::vector<int>& replicas);
 
 }  // namespace tandem::engine

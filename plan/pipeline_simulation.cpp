@@ -16,10 +16,11 @@
 namespace tandem::engine {
 namespace {
 
-std::optional<SimulatedOp::Kind> kind_of(const Instruction& s) {
+std::optional<SimulatedOp::Kind> kind_of(const Instruction& s, const StageProfile& profile) {
   using enum SimulatedOp::Kind;
   if (const auto* op = as<StageOp>(s)) return op->kind == StageOp::Kind::forward ? forward : backward;
   if (as<SgdUpdateOp>(s)) return update;
+  if (is_all_reduce_of_stage(s, profile)) return all_reduce;
   if (s.op->lane() == LaneKind::send) return send;
   if (s.op->lane() == LaneKind::receive) return receive;
   return std::nullopt;
@@ -45,13 +46,13 @@ std::pair<std::int64_t, std::int64_t> steady_batches(const Program& program, std
   return {last - longest / turn * turn, last};
 }
 
-std::vector<SimulatedOp> ops_of(const Program& program, const PipelineSchedule& schedule,
-                                const Timeline& timeline) {
+std::vector<SimulatedOp> ops_of(const Program& program, const StageProfile& profile,
+                                const PipelineSchedule& schedule, const Timeline& timeline) {
   std::vector<std::vector<double>> updated(schedule.stages.size());  // when stages ended their updates
   std::vector<SimulatedOp> ops;
   for (const Span& span : timeline.spans) {
     const Instruction& s = program.instruction(span.instruction);
-    const auto kind = kind_of(s);
+    const auto kind = kind_of(s, profile);
     if (!kind) continue;
     const auto stage = static_cast<std::size_t>(s.tag.stage);
     SimulatedOp& op = ops.emplace_back();
@@ -88,6 +89,13 @@ int in_flight(const Program& program, int stage) {
   return std::ranges::max(held);
 }
 
+std::vector<int> replicas_of_devices(const StageProfile& profile, const PipelineSchedule& schedule) {
+  std::vector<int> replicas(static_cast<std::size_t>(schedule.devices()), 1);
+  for (std::size_t k = 0; k < profile.stages.size(); ++k)
+    replicas[static_cast<std::size_t>(schedule.stages[k].device)] = profile.stages[k].replicas;
+  return replicas;
+}
+
 const UncutCost& uncut_of(const StageProfile& profile, const char* name) {
   if (!profile.uncut)
     throw Error(fmt::format("'{}' needs \"single_ms\" and \"sync_bytes\" in the profile", name));
@@ -102,6 +110,7 @@ std::string_view name_of(SimulatedOp::Kind kind) {
     case SimulatedOp::Kind::backward: return "B";
     case SimulatedOp::Kind::send: return "SEND";
     case SimulatedOp::Kind::receive: return "RECV";
+    case SimulatedOp::Kind::all_reduce: return "ALLREDUCE";
     case SimulatedOp::Kind::update: return "UPDATE";
   }
   return "";
@@ -123,7 +132,7 @@ PipelineSimulation simulate_pipeline(const StageProfile& profile, const Pipeline
   run(sim, batches);
   PipelineSimulation result;
   result.timeline = sim.timeline();
-  result.ops = ops_of(program, schedule, result.timeline);
+  result.ops = ops_of(program, profile, schedule, result.timeline);
   double begin = 0, end = 0;  // of the steady state
   for (const SimulatedOp& op : result.ops) {
     if (op.kind != SimulatedOp::Kind::update || op.stage != 0) continue;
@@ -131,7 +140,8 @@ PipelineSimulation simulate_pipeline(const StageProfile& profile, const Pipeline
     if (op.batch == last) end = op.end_ms;
   }
   result.period_ms = (end - begin) / static_cast<double>(last - first);
-  result.shares = device_shares(program, result.timeline, begin / kMsPerSecond, end / kMsPerSecond);
+  result.shares = device_shares(program, result.timeline, begin / kMsPerSecond, end / kMsPerSecond,
+                                replicas_of_devices(profile, schedule));
   for (std::size_t k = 0; k < schedule.stages.size(); ++k) {
     result.in_flight.push_back(in_flight(program, static_cast<int>(k)));
     const auto w = std::ranges::find(program.states, fmt::format("stage {}.weight", k), &StateBlock::path);
@@ -153,7 +163,7 @@ PipelineSimulation single_device(const StageProfile& profile) {
 
 PipelineSimulation data_parallel(const StageProfile& profile) {
   const UncutCost& uncut = uncut_of(profile, "data");
-  const auto n = static_cast<int>(profile.stages.size());
+  const int n = profile.devices();
   const LinkModel link{profile.link.latency_ms / kMsPerSecond, profile.link.bytes_per_ms * kMsPerSecond};
   const double compute_ms = uncut.data_compute_factor.value_or(1) * uncut.single_ms / n,
                sync_ms = all_reduce_seconds(link, uncut.sync_bytes, n) * kMsPerSecond;

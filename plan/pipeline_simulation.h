@@ -12,19 +12,19 @@ namespace tandem::engine {
 
 /// What a stage or a link did, and with which weights. All numbers count from 0.
 struct SimulatedOp {
-  enum class Kind : std::uint8_t { forward, backward, send, receive, update };
+  enum class Kind : std::uint8_t { forward, backward, send, receive, all_reduce, update };
   Kind kind = Kind::forward;
   int stage = 0;
   std::int64_t batch = 0;
   int microbatch = 0;
-  int lane = 0;  ///< number of a compute lane; device at the other end of a transfer
+  int lane = 0;  ///< number of a compute lane; device at the other end of a transfer; 0 of an all-reduce
   double start_ms = 0, end_ms = 0;
   std::int64_t version = 0;  ///< updates that the stage had applied when it began
   /// Of F and B: the version whose weights it computes with. Older than `version` if old weights are kept,
   /// later if weights are predicted. Otherwise `version`.
   std::int64_t predicts = 0;
 };
-/// "F", "B", "SEND", "RECV", "UPDATE".
+/// "F", "B", "SEND", "RECV", "ALLREDUCE", "UPDATE".
 std::string_view name_of(SimulatedOp::Kind kind);
 
 struct PipelineSimulation {

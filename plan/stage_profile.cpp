@@ -13,10 +13,11 @@ using engine::JsonInput;
 
 constexpr double kLeastMs = 1e-6, kMostMs = 1e10, kMostBytes = 1e12, kLeastRate = 1e-6, kMostRate = 1e15;
 constexpr std::size_t kMostStages = 200;
+constexpr int kMostReplicas = 1000;
 
 StageCost stage_of(const JsonInput& j) {
   j.require_keys({"name", "forward_ms", "backward_ms", "activation_bytes", "weight_bytes", "resident_bytes",
-                  "update_ms"});
+                  "update_ms", "replicas"});
   StageCost stage{j["forward_ms"].required().number(0, kLeastMs, kMostMs),
                   j["backward_ms"].required().number(0, kLeastMs, kMostMs),
                   j["activation_bytes"].required().number(0, 0, kMostBytes),
@@ -24,6 +25,7 @@ StageCost stage_of(const JsonInput& j) {
   if (const JsonInput resident = j["resident_bytes"]; resident.present())
     stage.resident_bytes = resident.number(0, 0, kMostBytes);
   stage.update_ms = j["update_ms"].number(0, 0, kMostMs);
+  stage.replicas = j["replicas"].integer(1, 1, kMostReplicas);
   return stage;
 }
 
@@ -41,6 +43,12 @@ double StageProfile::batch_ms() const {
   return ms;
 }
 
+int StageProfile::devices() const {
+  int devices = 0;
+  for (const StageCost& s : stages) devices += s.replicas;
+  return devices;
+}
+
 std::string to_json(const StageProfile& profile) {
   using nlohmann::ordered_json;
   ordered_json stages = ordered_json::array();
@@ -51,6 +59,7 @@ std::string to_json(const StageProfile& profile) {
                       {"weight_bytes", s.weight_bytes}});
     if (s.resident_bytes) stages.back()["resident_bytes"] = *s.resident_bytes;
     if (s.update_ms > 0) stages.back()["update_ms"] = s.update_ms;
+    if (s.replicas > 1) stages.back()["replicas"] = s.replicas;
   }
   ordered_json j{{"stages", stages}, {"corun", profile.corun}};
   if (profile.link.bytes_per_ms > 0 || profile.link.latency_ms > 0)

@@ -13,6 +13,8 @@ struct StageCost {
   /// Activations that it keeps from F to B. Missing: as many as cross.
   std::optional<double> resident_bytes{};
   double update_ms = 0;  ///< after the last micro-batch's B
+  /// Devices that have the stage, and share its work: see `stage_program`.
+  int replicas = 1;
 
   double total_ms() const { return forward_ms + backward_ms + update_ms; }
 };
@@ -41,6 +43,7 @@ struct StageProfile {
   std::optional<UncutCost> uncut{};
 
   double batch_ms() const;  ///< of one batch through all stages and back, without transfers
+  int devices() const;      ///< of all stages, if each has devices of its own
 };
 
 /// Returns the profile as JSON, as `stage_profile_of` reads it.

@@ -9,8 +9,11 @@
 #include <tandem/core/base/units.h>
 #include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/dist/link.h>
 #include <tandem/ops/apply.h>
+#include <tandem/ops/collective.h>
 #include <tandem/ops/update.h>
+#include <tandem/pipeline/schedule_costs.h>
 #include <tandem/plan/build.h>
 
 namespace tandem::engine {
@@ -33,7 +36,9 @@ TensorType floats(double bytes) {
 // Every module is a stage: "stage 0", "stage 1", …
 std::string module_of(std::size_t stage) { return fmt::format("stage {}", stage); }
 
-Graph chain(const StageProfile& profile, int microbatches) {
+Graph chain(const StageProfile& profile, const PipelineSchedule& schedule) {
+  const int microbatches = schedule.microbatches();
+  const bool in_turn = schedule.overlaps_batches();
   Graph graph;
   Trace trace(graph);
   Tensor x = trace.input("samples", floats(0));
@@ -41,37 +46,59 @@ Graph chain(const StageProfile& profile, int microbatches) {
     const StageCost& stage = profile.stages[k];
     const Scope scope(module_of(k));
     const StateId w = graph.add_state({module_of(k) + ".weight", floats(stage.weight_bytes), true});
-    const TensorType kept = floats(stage.resident_bytes.value_or(stage.activation_bytes) / microbatches);
-    const TensorType y = k + 1 < profile.stages.size() ? floats(stage.activation_bytes / microbatches)
-                                                       : TensorType{DType::f32, {}};
+    const bool is_last = k + 1 == profile.stages.size();
+    // Of a micro-batch, so that all that are held have the bytes that one replica keeps.
+    const int held = held_activations(schedule, static_cast<int>(k));
+    const double batches = held_batches(held, microbatches, stage.replicas, in_turn) / held;
+    const TensorType kept = floats(stage.resident_bytes.value_or(stage.activation_bytes) * batches);
+    const int parts = is_last || in_turn ? 1 : std::min(stage.replicas, profile.stages[k + 1].replicas);
+    const TensorType y =
+        is_last ? TensorType{DType::f32, {}} : floats(stage.activation_bytes / microbatches / parts);
     x = trace.apply(std::make_shared<StageOp>(StageOp::Kind::forward, Types{y, kept}), {x, trace.read(w)})[0];
   }
   trace.result("loss", x);
   return graph;
 }
 
-// What it costs to do a part of a batch.
+// What it costs to do a part of a batch. The replicas of a stage count as one device that is as fast as all
+// of them together, and so is its link.
 class Costs {
  public:
-  Costs(const StageProfile& profile, int microbatches) : profile_(profile), parts_(microbatches) {}
+  Costs(const StageProfile& profile, const PipelineSchedule& schedule)
+      : profile_(profile), parts_(schedule.microbatches()), in_turn_(schedule.overlaps_batches()) {}
 
   double ms(const Instruction& s) const {
     const StageCost& stage = of(s.tag.stage);
     if (const auto* op = as<StageOp>(s))
-      return (op->kind == StageOp::Kind::forward ? stage.forward_ms : stage.backward_ms) / parts_;
-    if (as<SgdUpdateOp>(s)) return stage.update_ms;
+      return (op->kind == StageOp::Kind::forward ? stage.forward_ms : stage.backward_ms) / parts_ /
+             stage.replicas;
+    if (as<SgdUpdateOp>(s)) return stage.update_ms / rounds(stage);
+    if (is_all_reduce_of_stage(s, profile_)) return all_reduce_ms(stage);
     if (!s.op || s.op->lane() != LaneKind::send) return 0;  // a receive takes the time of its send
-    const double bytes =
-        s.tag.phase == Phase::forward ? stage.activation_bytes : of(s.tag.stage - 1).activation_bytes;
-    const StageLink& link = profile_.link;
-    return link.latency_ms + (link.bytes_per_ms > 0 ? bytes / parts_ / link.bytes_per_ms : 0);
+    const int later = s.tag.phase == Phase::forward ? s.tag.stage + 1 : s.tag.stage;
+    const int replicas = of(later).replicas;
+    const double bytes = of(later - 1).activation_bytes / parts_;
+    return in_turn_ ? transfer_ms(bytes) / replicas : transfer_ms(bytes / replicas);
   }
 
  private:
   const StageCost& of(int stage) const { return profile_.stages[static_cast<std::size_t>(stage)]; }
 
+  // Batches for which a stage reduces and updates once.
+  int rounds(const StageCost& stage) const { return in_turn_ ? stage.replicas : 1; }
+
+  LinkModel link() const {
+    return {profile_.link.latency_ms / kMsPerSecond, profile_.link.bytes_per_ms * kMsPerSecond};
+  }
+  double transfer_ms(double bytes) const { return transfer_seconds(link(), bytes) * kMsPerSecond; }
+  // As the partitioner counts it (docs/pipelines.md, "How it cuts").
+  double all_reduce_ms(const StageCost& stage) const {
+    return all_reduce_seconds(link(), 2 * stage.weight_bytes, stage.replicas) * kMsPerSecond / rounds(stage);
+  }
+
   const StageProfile& profile_;
   const double parts_;
+  const bool in_turn_;
 };
 
 // The rate with which F and B of a device that begin together take max(F, B, ρ(F + B)): in the simulator they
@@ -97,15 +124,27 @@ std::vector<double> coruns(const StageProfile& profile, const PipelineSchedule& 
 
 }  // namespace
 
+bool is_all_reduce_of_stage(const Instruction& s, const StageProfile& profile) {
+  const bool is_loss = !s.inputs.empty() && s.inputs[0].shape.empty();
+  return as<AllReduceOp>(s) && !is_loss && profile.stages[static_cast<std::size_t>(s.tag.stage)].replicas > 1;
+}
+
 Program stage_program(const StageProfile& profile, const PipelineSchedule& schedule) {
   if (profile.stages.size() != schedule.stages.size())
     throw Error(fmt::format("a schedule of {} for a profile of {}",
                             counted(std::ssize(schedule.stages), "stage"), profile.stages.size()));
-  Strategy strategy = with_schedule(
-      {.recompute_cheap = false, .optimizer = SgdOptions{.momentum = 0.9}, .kernels = nullptr}, schedule);
+  const int replicas = std::ranges::max(profile.stages, {}, &StageCost::replicas).replicas;
+  if (replicas > 1 && schedule.devices() < std::ssize(schedule.stages))
+    throw Error("replicas of stages: a schedule with several stages on one device takes none");
+  // Any number of replicas has the same instructions.
+  Strategy strategy = with_schedule({.replicas = std::min(replicas, 2),
+                                     .recompute_cheap = false,
+                                     .optimizer = SgdOptions{.momentum = 0.9},
+                                     .kernels = nullptr},
+                                    schedule);
   for (std::size_t k = 1; k < profile.stages.size(); ++k) strategy.cuts.push_back(module_of(k));
-  Program program = build(chain(profile, strategy.microbatches), strategy);
-  const Costs costs(profile, strategy.microbatches);
+  Program program = build(chain(profile, schedule), strategy);
+  const Costs costs(profile, schedule);
   for (Instruction& s : program.instructions) s.cost.seconds = costs.ms(s) / kMsPerSecond;
   program.corun = coruns(profile, schedule);
   program.duplex = profile.link.duplex;

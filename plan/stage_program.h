@@ -29,8 +29,19 @@ class StageOp final : public Op {
 
 /// Returns the Program that `build` makes of a chain of such stages under a schedule, trained by SGD with
 /// momentum: with its transfers, its slots, and the profile's times as costs. It is for the simulator, and
-/// has no kernels. A micro-batch takes its share of a batch's time and bytes. Throws Error if the schedule is
-/// of another number of stages, and what `build` throws.
+/// has no kernels. A micro-batch takes its share of a batch's time and bytes.
+///
+/// The replicas of a stage are one device of it, which is as fast as all of them together, and keeps what one
+/// of them keeps. Each has a link of its own to the stage before. They reduce their gradients between the
+/// backward of the last micro-batch and the update, once per batch. If several batches are in flight,
+/// replicas take whole batches in turn, and reduce and update once per round; a batch then has its share of
+/// that.
+///
+/// Throws Error if the schedule is of another number of stages, or if it has several stages on a device and a
+/// stage has replicas, and what `build` throws.
 Program stage_program(const StageProfile& profile, const PipelineSchedule& schedule);
+
+/// Whether an instruction of such a Program reduces the gradients of a stage with replicas.
+bool is_all_reduce_of_stage(const Instruction& s, const StageProfile& profile);
 
 }  // namespace tandem::engine

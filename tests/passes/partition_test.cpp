@@ -67,7 +67,8 @@ double period_by_hand(const std::string& name, const PipelineShape& shape, const
     }
     if (k > 0 && n > v) {
       const PipelineLayer& cut = p.layers[first - 1];
-      period = std::max(period, v * m * seconds(std::max(cut.forward_bytes, cut.backward_bytes)) / r);
+      const double most = std::max(cut.forward_bytes, cut.backward_bytes);
+      period = std::max(period, v * m * (lagged ? seconds(most) / r : seconds(most / r)));
     }
     double held = n - k;  // micro-batches that may be under way
     if (name == "plain") held = 1;
@@ -249,6 +250,38 @@ TEST(Partition, MemoryOfAStageByHand) {
   expect_memory("gpipe", 4, 30 * 4 / 4 + 1001 * (1 + 1 + 1) + 4 + 1000, 40 * 4 / 4 + 4 * (1 + 1 + 1) + 4 + 4);
   p.layers[1].forward_bytes = p.layers[1].backward_bytes = 800;
   expect_memory("pipedream", 1, 30 * 2 + 1001 * (2 + 1 + 1) + 1600, 40 * 1 + 4 * (1 + 1 + 1) + 1600);
+}
+
+// The same stages, the first with two replicas: each keeps its half of every micro-batch, or whole batches,
+// of every second one. Weights are whole.
+TEST(Partition, MemoryOfAReplicaByHand) {
+  PartitionProblem p{.layers = {{"a", 1, 2, 8, 8, 10, 1}, {"b", 1, 2, 8, 8, 20, 2}, {"c", 1, 2, 8, 8, 40, 4}},
+                     .schedule = {},
+                     .spare_devices = 1,
+                     .optimizer_copies = 1};
+  const auto memory = [&](const std::string& name, int microbatches, std::vector<int> replicas) {
+    p.schedule = make_schedule(name, {.stages = 2, .microbatches = microbatches});
+    const Partition partition = partition_at(p, {2}, replicas);
+    return std::pair(partition.stages[0].memory_bytes, partition.stages[1].memory_bytes);
+  };
+  EXPECT_EQ(memory("gpipe", 4, {2, 1}),
+            std::pair(30 * 4 / 4 / 2 + 3 * (1 + 1 + 1) + 2 + 2.0, 40 * 4 / 4 + 4 * (1 + 1 + 1) + 4 + 4.0));
+  EXPECT_EQ(memory("1f1b", 4, {1, 2}),
+            std::pair(30 * 2 / 4 + 3 * (1 + 1 + 1) + 4 + 2.0, 40 * 1 / 4 / 2 + 4 * (1 + 1 + 1) + 2 + 4.0));
+  EXPECT_EQ(memory("pipedream", 1, {2, 1}).first, 30 * 1 + 3 * (2 + 1 + 1) + 16.0);
+  EXPECT_EQ(memory("dualpipe", 1, {2, 1}).first, 30 * 2 + 3 * (1 + 1 + 1) + 16.0) << "two of three batches";
+  EXPECT_EQ(memory("dualpipe", 1, {1, 2}).second, 40 * 1 + 4 * (1 + 1 + 1) + 16.0);
+}
+
+// Two replicas fit where one does not.
+TEST(Partition, ReplicasCanFitABudget) {
+  PartitionProblem p{
+      .layers = {{"a", 1, 2, 0, 0, 100, 1}}, .schedule = make_schedule("1f1b", {}), .optimizer_copies = 1};
+  p.memory_budget = 60;
+  expect_error([&] { best_partition(p); }, {"needs 103 bytes", "43 more", "is 103"});
+  p.spare_devices = 1;
+  EXPECT_EQ(2, best_partition(p).stages[0].replicas);
+  EXPECT_EQ(53, least_memory_budget(p));
 }
 
 // A value that two layers keep counts once in a stage that has both, and in both stages of a cut between

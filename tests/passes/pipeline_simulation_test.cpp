@@ -261,6 +261,76 @@ TEST(PipelineSimulation, UpdatesTakeTheirTimeOncePerBatch) {
   }
 }
 
+// Stage 0 has two devices: F 0.5, B 0.75, which reduce 4(r − 1)w/r = 80 kB in 80 ms. Then the next batch can
+// begin. Stage 1 takes 1 + 1.5 ms.
+TEST(PipelineSimulation, ReplicasShareTheWorkAndReduce) {
+  StageProfile profile = equal_stages(2);
+  profile.link = {.bytes_per_ms = 1000};
+  profile.stages[0].activation_bytes = 0;
+  profile.stages[0].replicas = 2;
+  const PipelineSimulation s = simulate_pipeline(profile, make_schedule("plain", {.stages = 2}), 10);
+  EXPECT_NEAR(0.5 + 1 + 1.5 + 0.75 + 80, s.period_ms, 1e-9);
+  const double all = 3 * s.period_ms;  // of three devices
+  EXPECT_NEAR(2 * (0.5 + 0.75) + (1 + 1.5), s.shares.busy * all, 1e-9);
+  EXPECT_NEAR(2 * 80, s.shares.transfer * all, 1e-9);
+  std::int64_t reduced = 0;
+  for (const SimulatedOp& op : s.ops) {
+    if (op.kind != SimulatedOp::Kind::all_reduce) continue;
+    EXPECT_EQ(0, op.stage);
+    EXPECT_EQ(reduced++, op.batch);
+    EXPECT_EQ(op.batch, op.version) << "before its update";
+    EXPECT_NEAR(80, op.end_ms - op.start_ms, 1e-9);
+  }
+  EXPECT_EQ(10, reduced);
+  // Micro-batches are divided too, and reduced once.
+  const PipelineSchedule gpipe = make_schedule("gpipe", {.stages = 2, .microbatches = 4});
+  EXPECT_NEAR(0.5 / 4 + 1 + 1.5 + 0.75 / 4 + 80, simulate_pipeline(profile, gpipe, 10).period_ms, 1e-9);
+}
+
+// With several batches in flight replicas reduce once for as many batches as they are.
+TEST(PipelineSimulation, ReplicasTakeBatchesInTurnIfSeveralAreInFlight) {
+  StageProfile profile = equal_stages(2);
+  profile.stages[0].replicas = profile.stages[1].replicas = 2;
+  EXPECT_NEAR(2.5 / 2, simulate_pipeline(profile, lockstep("dualpipe", 2), 40).period_ms, 1e-9);
+  profile.link = {.bytes_per_ms = 1000};
+  profile.stages[0].activation_bytes = 0;
+  profile.stages[1].weight_bytes = 0;
+  EXPECT_NEAR(2.5 / 2 + 80 / 2, simulate_pipeline(profile, lockstep("dualpipe", 2), 40).period_ms, 1e-9);
+}
+
+// A transfer takes 1 + 4 ms; two replicas of the later stage have a link each for half of the bytes. Their
+// all-reduce is over before they get their next batch.
+TEST(PipelineSimulation, ReplicasHaveLinksOfTheirOwn) {
+  StageProfile profile = equal_stages(2);
+  profile.link = {.bytes_per_ms = 1000, .latency_ms = 1};
+  profile.stages[1].weight_bytes = 0;
+  profile.stages[1].replicas = 2;
+  EXPECT_NEAR(1 + 3 + 0.5 + 0.75 + 3 + 1.5,
+              simulate_pipeline(profile, make_schedule("plain", {.stages = 2}), 10).period_ms, 1e-9);
+  expect_error(
+      [&] {
+        simulate_pipeline(profile,
+                          make_schedule("interleaved", {.stages = 2, .microbatches = 2, .chunks = 2}), 10);
+      },
+      {"replicas", "several stages on one device"});
+}
+
+// 1f1b holds one batch of two micro-batches, and each replica half of it. dualpipe's first stage holds three
+// batches, and each of two replicas one or two of them.
+TEST(PipelineSimulation, AReplicaHoldsItsPartOrWholeBatches) {
+  for (const auto& [name, stages, microbatches, batches] :
+       {std::tuple("1f1b", 1, 1, 0.5), {"gpipe", 1, 2, 0.5}, {"dualpipe", 2, 1, 2.0}}) {
+    StageProfile profile = equal_stages(stages);
+    profile.stages[0].replicas = 2;
+    const PipelineSchedule schedule = make_schedule(name, {.stages = stages, .microbatches = microbatches});
+    const auto peak = [&](double bytes) {
+      profile.stages[0].resident_bytes = bytes;
+      return static_cast<double>(simulate_pipeline(profile, schedule, 10).peak_bytes);
+    };
+    EXPECT_NEAR(12e6 * batches, peak(24e6) - peak(12e6), 100) << name;
+  }
+}
+
 TEST(PipelineSimulation, HoldsTheActivationsOfEachMicroBatch) {
   for (const auto& [name, microbatches, held] :
        {std::tuple("plain", 1, 1), {"plain", 4, 1}, {"gpipe", 4, 4}}) {
@@ -303,11 +373,18 @@ TEST(PipelineSimulation, RefusesProfilesThatAreNotSound) {
   refuse(R"({"stages":[{"forward_ms":1,"backward_ms":1,"activation_bytes":8}]})", {"weight_bytes"});
   refuse(R"({"stages":[{"forward_ms":1,"backward_ms":1,"activation_bytes":8,"weight_bytes":8,"x":1}]})",
          {"unknown key 'x'"});
+  refuse(
+      R"({"stages":[{"forward_ms":1,"backward_ms":1,"activation_bytes":8,"weight_bytes":8,"replicas":0}]})",
+      {"replicas", "0"});
   refuse(with(R"(,"link":{"bytes_per_ms":0})"), {"bytes_per_ms"});
   refuse(with(R"(,"corun":0.3)"), {"corun", "0.5"});
   refuse(with(R"(,"sync_bytes":3)"), {"single_ms"});
-  const StageProfile read = stage_profile_of("profile", to_json(equal_stages(3)));
+  StageProfile written = equal_stages(3);
+  written.stages[1].replicas = 2;
+  const StageProfile read = stage_profile_of("profile", to_json(written));
   EXPECT_EQ(3u, read.stages.size());
+  EXPECT_EQ(2, read.stages[1].replicas);
+  EXPECT_EQ(4, read.devices());
   expect_error([] { simulate_pipeline(equal_stages(4), lockstep("dualpipe", 4), 7); },
                {"7 batches", "8 or more"});
   expect_error([] { simulate_pipeline(equal_stages(3), lockstep("dualpipe", 4), 40); }, {"4 stages", "3"});
