@@ -113,11 +113,24 @@ Strategy lockstep_strategy(const DualPipeScheme& scheme, int stages) {
   return {.stages = stages, .schedule = scheme.schedule, .lockstep = true, .optimizer = kSgd};
 }
 
+namespace {
+
+// The sum over the stages of the profile without predictions.
+double sum(const MeasuredNetwork& m, double StageCost::*ms) {
+  double all = 0;
+  for (const StageCost& s : m.profiles.begin()->second.at(kDualPipeSchemes[kPipeDream].timed_as).stages)
+    all += s.*ms;
+  return all;
+}
+
+}  // namespace
+
 double MeasuredNetwork::backward_ratio() const {
-  double forward = 0, backward = 0;
-  for (const StageCost& s : profiles.begin()->second.at(kDualPipeSchemes[kPipeDream].timed_as).stages)
-    forward += s.forward_ms, backward += s.backward_ms + s.update_ms;
-  return backward / forward;
+  return sum(*this, &StageCost::backward_ms) / sum(*this, &StageCost::forward_ms) + update_ratio();
+}
+
+double MeasuredNetwork::update_ratio() const {
+  return sum(*this, &StageCost::update_ms) / sum(*this, &StageCost::forward_ms);
 }
 
 double MeasuredNetwork::corun() const { return profiles.begin()->second.begin()->second.corun; }

@@ -41,6 +41,8 @@ struct MeasuredNetwork {
 
   /// Returns B over F of the whole network, without predictions.
   double backward_ratio() const;
+  /// Returns the part of it that the updates are.
+  double update_ratio() const;
   double corun() const;
   double single_ms() const;
 };
