@@ -1,5 +1,5 @@
 // Measures planners. All-reduces: a large random model, the layers of ResNet-152, and the simulation of each
-// policy on 2,048 nodes. Pipelines: a large random model.
+// policy on 2,048 nodes. Pipelines: cuts of a large random model, and the simulation of many stages.
 #include <cmath>
 #include <random>
 
@@ -7,6 +7,7 @@
 #include <tandem/dist/all_reduce_policies.h>
 #include <tandem/pipeline/partition.h>
 #include <tandem/pipeline/schedules.h>
+#include <tandem/plan/pipeline_simulation.h>
 
 #include "command_line.h"
 #include "report.h"
@@ -60,12 +61,13 @@ std::vector<GradientLayer> resnet152() {
 }
 
 // Random layers, for eight stages and eight micro-batches, over a link with 1 GB/s.
-engine::PartitionProblem pipeline(std::string_view schedule) {
+engine::PartitionProblem pipeline(std::string_view schedule, int chunks = 1) {
   std::mt19937_64 rng(1);
   std::uniform_real_distribution<double> u(0, 1);
-  engine::PartitionProblem problem{.layers = {},
-                                   .schedule = make_schedule(schedule, {.stages = 8, .microbatches = 8}),
-                                   .link = {50e-6, 1e9}};
+  engine::PartitionProblem problem{
+      .layers = {},
+      .schedule = make_schedule(schedule, {.stages = 8, .microbatches = 8, .chunks = chunks}),
+      .link = {50e-6, 1e9}};
   for (int l = 0; l < 1000; ++l)
     problem.layers.push_back(
         {"layer", 1e-3 * u(rng), 2e-3 * u(rng), 1e6 * u(rng), 1e6 * u(rng), 4e6 * u(rng), 4e6 * u(rng)});
@@ -86,6 +88,20 @@ void measure() {
     const engine::PartitionProblem layers = pipeline(name);
     report(fmt::format("cut 1,000 layers into 8 stages, {}, 1 GB/s", name),
            kMsPerSecond * fastest(3, [&] { engine::best_partition(layers); }), "ms", 500);
+  }
+  const engine::PartitionProblem in_turn = pipeline("interleaved", 2);
+  report("cut 1,000 layers into 8 stages, interleaved on 4 devices, 1 GB/s",
+         kMsPerSecond * fastest(3, [&] { engine::best_partition(in_turn); }), "ms", 500);
+  engine::PartitionProblem tight = pipeline("1f1b");
+  tight.memory_budget = 1.1 * engine::least_memory_budget(tight);
+  report("cut 1,000 layers into 8 stages, 1f1b, 1 GB/s, 1.1 of the least memory",
+         kMsPerSecond * fastest(3, [&] { engine::best_partition(tight); }), "ms", 500);
+  const StageProfile stages{.stages = std::vector<StageCost>(64, {1, 1.5, 4e6, 4e7}),
+                            .link = {.bytes_per_ms = 1e8}};
+  for (const char* name : {"pipedream", "dualpipe", "spectrain"}) {
+    const engine::PipelineSchedule schedule = make_schedule(name, {.stages = 64, .lockstep = true});
+    report(fmt::format("plan, prove and simulate 64 stages and 1,000 batches, {}", name),
+           kMsPerSecond * fastest(3, [&] { engine::simulate_pipeline(stages, schedule, 1000); }), "ms", 1000);
   }
 }
 
