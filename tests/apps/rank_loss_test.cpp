@@ -47,7 +47,8 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-// Stages of a pipeline: each at each point of two, and each of four in the middle of a batch.
+// Stages of a pipeline: each at each point of two, and each of four in the middle of a batch. With
+// predictions, each in the middle of a batch.
 std::vector<Case> pipeline_cases() {
   std::vector<Case> cases;
   for (const std::string schedule : {"1f1b", "dualpipe"})
@@ -57,6 +58,8 @@ std::vector<Case> pipeline_cases() {
       for (const std::string point : {"compute", "transfer"})
         for (const int victim : {0, 1, 2, 3}) cases.push_back({point, way, victim, schedule, 4});
     }
+  for (const std::string way : {"kill", "throw", "stop"})
+    for (const int victim : {0, 1}) cases.push_back({"transfer", way, victim, "spectrain", 2});
   return cases;
 }
 
@@ -96,9 +99,8 @@ class RankLoss : public Resume, public ::testing::WithParamInterface<Case> {
     const Case& c = GetParam();
     return kProgram +
            (c.schedule.empty() ? " --arch mlp --parallel data --allreduce libra --comm-threads 1,2"
-                               : " --arch mlp-residual --parallel pipeline --microbatches 2 --momentum 0 "
-                                 "--schedule " +
-                                     c.schedule) +
+                               : " --arch mlp-residual --parallel pipeline --microbatches 2 --schedule " +
+                                     c.schedule + (c.schedule == "spectrain" ? "" : " --momentum 0")) +
            " --synthetic-train 1600 --synthetic-test 128 -b 64 --threads 1 --steps 60 --checkpoint-every 20 "
            "--tensorboard 0 --resume auto --log-level warning " +
            fmt::format("--deadline {} --output {} ", kDeadline, file(output));
