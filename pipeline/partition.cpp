@@ -122,6 +122,9 @@ class Search {
     return cells_[static_cast<std::size_t>(k)][static_cast<std::size_t>(first * (spare_ + 1) + spare)];
   }
 
+  PartitionCosts::Terms terms(int k, const Piece& p) const {
+    return costs_.terms(k, p.first, p.end, p.replicas);
+  }
   double pace(int k, const Piece& p) const { return costs_.pace(k, p.first, p.end, p.replicas); }
 
   // Returns the first of the partitions with the shortest period that have no stage or link slower than
@@ -148,7 +151,7 @@ class Search {
   // Of the first stages of a partition and what its later stages cost.
   StagesCost cost_of(const std::vector<Piece>& pieces, StagesCost later = {}) const {
     for (auto k = pieces.size(); k-- > 0;)
-      later = costs_.before(static_cast<int>(k), pieces[k].first, pieces[k].end, pieces[k].replicas, later);
+      later = costs_.before(terms(static_cast<int>(k), pieces[k]), later);
     return later;
   }
 
@@ -182,12 +185,14 @@ class Search {
 
   void fill(int k, int first, int spare) {
     Front& front = cell(k, first, spare);
+    const double before = costs_.least_before(first);
     for_next(k, first, spare, [&](const Piece& p, const Front& later) {
+      const PartitionCosts::Terms stage = terms(k, p);
       for (const StagesCost& rest : later) {
-        StagesCost cost = costs_.before(k, p.first, p.end, p.replicas, rest);
+        StagesCost cost = costs_.before(stage, rest);
         if (!costs_.flushes())
           cost.period = std::max(cost.period, least_period_);  // as every partition has in the end
-        if (costs_.least_period(first, cost) <= shortest_ * kRounding) add(front, cost);
+        if (cost.period + before <= shortest_ * kRounding) add(front, cost);
       }
       return false;
     });

@@ -150,37 +150,40 @@ double PartitionCosts::crossing(int k, int end) const {
          transfer_seconds(problem_.link, layer.backward_bytes / microbatches_);
 }
 
-StagesCost PartitionCosts::before(int k, int first, int end, int replicas, const StagesCost& later) const {
+PartitionCosts::Terms PartitionCosts::terms(int k, int first, int end, int replicas) const {
   const Rule& rule = rules_[static_cast<std::size_t>(k)];
   const Sums stage = sums(first, end), rest = sums(end, layers());
-  const double turns = rule.timing.stages_of_device, own = unit(k, first, end, replicas);
-  // Seconds of a micro-batch: in one replica of the stage that takes all of it, without anything beside it;
-  // as the schedule and the replicas have it; and from the end of its forward here to the begin of its
-  // backward.
-  const double alone = (stage.forward + stage.backward) / microbatches_;
+  Terms t{.k = k, .own = unit(k, first, end, replicas)};
+  t.pace = std::max(t.own, link_unit(k, first, replicas));
+  t.alone = (stage.forward + stage.backward) / microbatches_;
   const double parts = rule.timing.microbatches_of_tick * (rule.timing.overlaps ? 2 : 1) / microbatches_;
-  const double computed = flushes() ? alone / replicas : own * parts;
-  const double crossed = crossing(k, end);
-  const double away = (rest.forward + rest.backward) / microbatches_ + (crossed + later.extra);
+  t.computed = flushes() ? t.alone / replicas : t.own * parts;
+  t.crossed = crossing(k, end);
+  t.rest = (rest.forward + rest.backward) / microbatches_;
+  const bool is_last = k + 1 == stages();
+  const int more = is_last ? 0 : rule.held - rules_[static_cast<std::size_t>(k) + 1].held;
+  t.ahead = more * (stage.forward / microbatches_ / replicas);
+  return t;
+}
 
-  StagesCost cost{.extra = (computed - alone) + crossed + later.extra};
-  cost.period = std::max(
-      {later.period, own, link_unit(k, first, replicas), microbatches_ * (computed + away) / rule.held});
+StagesCost PartitionCosts::before(const Terms& t, const StagesCost& later) const {
+  const Rule& rule = rules_[static_cast<std::size_t>(t.k)];
+  const double turns = rule.timing.stages_of_device;
+  // From the end of a micro-batch's forward here to the begin of its backward.
+  const double away = t.rest + (t.crossed + later.extra);
+  StagesCost cost{.extra = (t.computed - t.alone) + t.crossed + later.extra};
+  cost.period = std::max({later.period, t.pace, microbatches_ * (t.computed + away) / rule.held});
   if (!flushes()) return cost;
-  double wait = 0;
-  if (k + 1 < stages()) {
-    const int more = rule.held - rules_[static_cast<std::size_t>(k) + 1].held;
-    wait = std::max(0.0, away / turns - more * (stage.forward / microbatches_ / replicas));
-  }
-  cost.period = std::max({cost.period, own + wait, later.period + (computed + crossed) / turns});
+  const double wait = t.k + 1 < stages() ? std::max(0.0, away / turns - t.ahead) : 0;
+  cost.period = std::max({cost.period, t.own + wait, later.period + (t.computed + t.crossed) / turns});
   return cost;
 }
 
-double PartitionCosts::least_period(int first, const StagesCost& cost) const {
-  if (overlaps_batches_) return cost.period;
+double PartitionCosts::least_before(int first) const {
+  if (overlaps_batches_) return 0;
   const Sums earlier = sums(0, first);
   const double replicas = problem_.spare_devices + 1;  // at most
-  return cost.period + (earlier.forward + earlier.backward) / microbatches_ / stages_of_device_ / replicas;
+  return (earlier.forward + earlier.backward) / microbatches_ / stages_of_device_ / replicas;
 }
 
 PartitionedStage PartitionCosts::stage(int k, int first, int end, int replicas) const {

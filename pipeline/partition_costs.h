@@ -32,10 +32,22 @@ class PartitionCosts {
   /// Bytes of the smallest budget per device that has room for the stage: each stage of a device has an equal
   /// share of it. Grows with `end`.
   double least_budget(int k, int first, int end, int replicas) const;
-  /// Puts stage k before the later stages, which begin with layer `end`.
-  StagesCost before(int k, int first, int end, int replicas, const StagesCost& later) const;
-  /// Returns a lower bound of the period with stages that begin with layer `first`, and any before them.
-  double least_period(int first, const StagesCost& cost) const;
+  /// What a stage adds to the costs of the later ones, all in seconds of a micro-batch but `own` and `pace`.
+  struct Terms {
+    int k = 0;
+    double own = 0;       ///< the unit of the stage
+    double pace = 0;      ///< that of the stage or of the link into it
+    double alone = 0;     ///< F and B in one replica that takes all of it, without anything beside it
+    double computed = 0;  ///< F and B as the schedule and the replicas have it
+    double crossed = 0;   ///< there and back across the cut behind it
+    double rest = 0;      ///< F and B of all later layers
+    double ahead = 0;     ///< forwards that it does while it waits for its first gradient
+  };
+  Terms terms(int k, int first, int end, int replicas) const;
+  /// Puts a stage before the later stages.
+  StagesCost before(const Terms& stage, const StagesCost& later) const;
+  /// Returns by how much stages before layer `first` lengthen the period at least.
+  double least_before(int first) const;
   /// Whether a stage can add to the period of the later ones: if every batch waits for the one before.
   bool flushes() const { return !overlaps_batches_; }
   PartitionedStage stage(int k, int first, int end, int replicas) const;
