@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,43 @@ PartitionProblem problem_of(const PipelinePlanOptions& o) {
   return problem;
 }
 
-// Sets the problem's schedule, and returns its best partition. With replicas there can be fewer stages: those
-// with which the period is shortest.
+// With replicas there can be fewer stages than devices: returns the problems of all numbers of stages that
+// the schedule takes.
+std::vector<PartitionProblem> problems_with_replicas(const PipelinePlanOptions& o,
+                                                     const PartitionProblem& problem,
+                                                     const TypedSchedule& typed, int devices) {
+  std::vector<PartitionProblem> problems;
+  std::string refused;  // of the most stages
+  for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(problem.layers.size())); ++stages) {
+    try {
+      PartitionProblem& p = problems.emplace_back(problem);
+      p.schedule = made(typed, stages, o.shape);
+      p.spare_devices = devices - stages;
+    } catch (const Error& e) {
+      problems.pop_back();
+      refused = e.what();
+    }
+  }
+  if (problems.empty()) throw Error(refused);
+  return problems;
+}
+
+// Returns the problem whose best partition has the shortest period, and that. Throws Error if no partition
+// fits the budget, with the smallest one that works.
+std::pair<PartitionProblem, Partition> fastest(const std::vector<PartitionProblem>& problems) {
+  std::optional<std::pair<PartitionProblem, Partition>> best;
+  for (const PartitionProblem& p : problems) {
+    try {
+      Partition partition = best_partition(p);
+      if (!best || partition.period < best->second.period) best = {p, std::move(partition)};
+    } catch (const Error&) {  // over the budget
+    }
+  }
+  if (!best) best_partition(*std::ranges::min_element(problems, {}, least_memory_budget));
+  return *best;
+}
+
+// Sets the problem's schedule, and returns its best partition.
 Partition best_of(const PipelinePlanOptions& o, PartitionProblem& problem) {
   const TypedSchedule typed = typed_schedule(o.schedule);
   const int devices = o.stages > 0 ? o.stages : typed.file.devices();
@@ -46,21 +82,9 @@ Partition best_of(const PipelinePlanOptions& o, PartitionProblem& problem) {
   }
   if (o.shape.chunks > 1 || typed.file.devices() < std::ssize(typed.file.stages))
     throw Error("--replicate: stages that share a device have no replicas");
-  std::optional<std::pair<PartitionProblem, Partition>> best;
-  std::string refused;  // of the most stages
-  for (int stages = 1; stages <= std::min<int>(devices, static_cast<int>(problem.layers.size())); ++stages) {
-    try {
-      problem.schedule = made(typed, stages, o.shape);
-      problem.spare_devices = devices - stages;
-      Partition partition = best_partition(problem);
-      if (!best || partition.period < best->second.period) best = {problem, std::move(partition)};
-    } catch (const Error& e) {
-      refused = e.what();
-    }
-  }
-  if (!best) throw Error(refused);
-  problem = std::move(best->first);
-  return std::move(best->second);
+  Partition partition;
+  std::tie(problem, partition) = fastest(problems_with_replicas(o, problem, typed, devices));
+  return partition;
 }
 
 bool is_replicated(const Partition& partition) {

@@ -144,11 +144,12 @@ class Check {
     std::map<int, std::vector<int>> devices;  // by tick
     for (const Task& t : s_.tasks)
       if (t.phase == Phase::barrier) devices[t.microbatch].push_back(device_of(t));
-    for (auto& [tick, met] : devices) {
-      std::ranges::sort(met);
-      if (std::ranges::adjacent_find(met) != met.end() || count(met) != s_.devices())
-        throw Error(fmt::format("the schedule's barrier after tick {} needs one task of each device", tick));
-    }
+    for (const auto& [tick, met] : devices)
+      for (int device = 0; device < s_.devices(); ++device)
+        if (const auto tasks = std::ranges::count(met, device); tasks != 1)
+          throw Error(
+              fmt::format("the schedule's barrier after tick {} has {} on device {}: it needs one of each",
+                          tick, counted(tasks, "task"), device));
   }
 
   std::string when(std::size_t task) const {

@@ -1,4 +1,6 @@
 // tandem plan pipeline: what it prints, and what it refuses.
+#include <regex>
+
 #include <fmt/format.h>
 
 #include "cli.h"
@@ -78,6 +80,21 @@ TEST_F(CliPlanPipeline, ReplicatesStages) {
   };
   EXPECT_NE(std::string::npos, table("").find(hint)) << table("");
   EXPECT_EQ(std::string::npos, table(" --link 1GB/s").find(hint)) << table(" --link 1GB/s");
+}
+
+// The smallest budget that works is that of all numbers of stages: of one stage here, whatever micro-batches
+// more stages would need.
+TEST_F(CliPlanPipeline, NamesTheSmallestBudgetOfReplicas) {
+  for (const char* schedule : {"dualpipe", "pipedream-2bw --microbatches 2", "1f1b --microbatches 4"}) {
+    const std::string plan = fmt::format("--stages 4 --replicate --schedule {} --memory-budget ", schedule);
+    const std::string said = run(command(plan + "1")).err;
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(said, found, std::regex("smallest budget that works with .* is ([0-9]+)")))
+        << said;
+    const std::int64_t least = std::stoll(found[1]);
+    EXPECT_EQ(0, run(command(plan + std::to_string(least))).status) << schedule;
+    expect_refused(command(plan + std::to_string(least - 1)), {"memory budget", std::to_string(least)});
+  }
 }
 
 TEST_F(CliPlanPipeline, PrintsATable) {

@@ -209,7 +209,11 @@ TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
   refuse([](auto& s) { s.stages[0].weights.backward_age = 0; }, {"backward of micro-batch 0 on stage 0"});
   refuse([](auto& s) { s.stages[1].device = 2; }, {"2 devices", "0 to 1"});
   refuse([](auto& s) { s.tasks[0].lane = 5; }, {"uses lane 5", "lane 4"});
-  refuse([](auto& s) { s.tasks.push_back({Phase::barrier, 0, 0}); }, {"barrier after tick 0", "each device"});
+  refuse(
+      [](auto& s) {
+        s.tasks.push_back({Phase::barrier, 0, 0});
+      },
+      {"barrier after tick 0", "0 tasks on device 1"});
   refuse([](auto& s) { s.tasks.push_back({.phase = Phase::barrier, .lag = 3}); },
          {"barrier of stage 0", "a lag or a lane"});
   refuse([](auto& s) { s.tasks.push_back({.phase = Phase::barrier, .lane = 5}); },
