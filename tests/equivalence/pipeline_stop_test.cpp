@@ -105,11 +105,12 @@ TEST_P(PipelineStop, AStageThatHangsEndsAllAtTheDeadlineAndTheLanesAreListed) {
                                      return session ? session->doing(rank) : "";
                                    }};
   JobHost host(job, s.microbatches);
-  const auto begin = Clock::now();
+  Clock::time_point begin;
   {
     Session session(program_of(job, s), thread_comms(s.ranks(), options), host);
     session.load(initial_state(job));
     running = &session;
+    begin = Clock::now();
     expect_words(message_of([&] { session.run(0, 50); }), {"the deadline of 0.2 s passes", "has waited for"});
     running = nullptr;
   }
