@@ -315,8 +315,8 @@ TEST(PipelineSimulation, ReplicasHaveLinksOfTheirOwn) {
       {"replicas", "several stages on one device"});
 }
 
-// 1f1b holds one batch of two micro-batches, and each replica half of it. dualpipe's first stage holds three
-// batches, and each of two replicas one or two of them.
+// 1f1b and gpipe hold one batch here, and each of two replicas its half. dualpipe's first stage holds three
+// batches, of which a replica has up to two.
 TEST(PipelineSimulation, AReplicaHoldsItsPartOrWholeBatches) {
   for (const auto& [name, stages, microbatches, batches] :
        {std::tuple("1f1b", 1, 1, 0.5), {"gpipe", 1, 2, 0.5}, {"dualpipe", 2, 1, 2.0}}) {
