@@ -148,7 +148,8 @@ class Check {
       for (int device = 0; device < s_.devices(); ++device)
         if (const auto tasks = std::ranges::count(met, device); tasks != 1)
           throw Error(
-              fmt::format("the schedule's barrier after tick {} has {} on device {}: it needs one of each",
+              fmt::format("the schedule's barrier after tick {} has {} on device {}: it needs one on "
+                          "each device",
                           tick, counted(tasks, "task"), device));
   }
 
