@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "claims.h"
 #include "dualpipe_schemes.h"
@@ -16,8 +17,8 @@ namespace tandem::apps {
 namespace {
 
 constexpr int kStages = 4;
-constexpr std::array kRates{0.05, 0.02, 0.01, 0.005, 0.002, 0.001};
-constexpr double kMomentumGain = 10;  // momentum at η equals ema at η/(1 − 0.9)
+constexpr std::array kFactors{10.0, 4.0, 2.0, 1.0, 0.4, 0.2};  // of the network's own rate
+constexpr double kMomentumGain = 10;                           // momentum at η equals ema at η/(1 − 0.9)
 
 constexpr std::array kSchemes{kDualPipeSchemes[kData], kDualPipeSchemes[kVanilla],
                               kDualPipeSchemes[kSpecTrain]};
@@ -25,10 +26,10 @@ constexpr std::array kSchemes{kDualPipeSchemes[kData], kDualPipeSchemes[kVanilla
 Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNetwork& network,
                const DualPipeSamples& images) {
   const SgdRule rule = sgd_rule(name);
-  Panel panel{name, {}, {}};
+  Panel panel{run.networks.size() > 1 ? fmt::format("{}, {}", network.title, name) : name, {}, {}};
   for (const DualPipeScheme& scheme : kSchemes) panel.series.push_back({scheme.title, {}});
-  for (const double rate : kRates) {
-    const double lr = rule == SgdRule::ema ? rate * kMomentumGain : rate;
+  for (const double factor : kFactors) {
+    const double rate = run.rate(network) * factor, lr = rule == SgdRule::ema ? rate * kMomentumGain : rate;
     panel.places.push_back(fmt::format("{:g}", lr));
     for (std::size_t i = 0; i < kSchemes.size(); ++i) {
       std::vector<double> best;
@@ -54,22 +55,25 @@ Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNe
 }  // namespace
 
 void add_rates(const DualPipeRun& run, Report& report) {
-  const DualPipeNetwork& network = run.networks.at(0);
   const DualPipeData data = read_data(run);
+  std::vector<std::string> titles;
+  for (const DualPipeNetwork& network : run.networks) titles.push_back(network.title);
   Figure figure{
       "rates",
       "Accuracy by learning rate",
-      fmt::format("Best validation accuracy of the {} in {} iterations with batches of {}, mean of {}, "
-                  "with momentum 0.9. With ema the rates are ten times those of momentum, which makes "
-                  "the two equal.",
-                  network.title, run.iterations, run.batch(network.small_batch), counted(run.seeds, "seed")),
+      fmt::format(
+          "Best validation accuracy of {} in {} iterations, mean of {}, with momentum 0.9. With ema the rates "
+          "are ten times those of momentum, which makes the two equal.",
+          fmt::join(titles, ", "), run.iterations, counted(run.seeds, "seed")),
       Figure::Kind::lines,
       "rule",
       "learning rate",
       "scheme",
       "validation accuracy in %",
       {}};
-  for (const char* rule : kSgdRules) figure.panels.push_back(panel_of(rule, run, network, data.of(network)));
+  for (const DualPipeNetwork& network : run.networks)
+    for (const char* rule : kSgdRules)
+      figure.panels.push_back(panel_of(rule, run, network, data.of(network)));
   report.figures.push_back(std::move(figure));
 }
 

@@ -26,7 +26,7 @@ struct Part {
   const char* words;
   void (*add)(const DualPipeRun& run, Report& report);
   bool (*takes)(const DualPipeRun& run, const DualPipeNetwork& network) = nullptr;  // null: it uses none
-  bool only_by_name = false;
+  const char* network = nullptr;  // of a part that is made only by name: the one that it takes by default
 };
 
 bool is_measured(const DualPipeRun&, const DualPipeNetwork& n) { return n.measured; }
@@ -34,7 +34,6 @@ bool is_predicted(const DualPipeRun&, const DualPipeNetwork& n) { return n.name 
 bool is_trained(const DualPipeRun& run, const DualPipeNetwork& n) {
   return run.paper ? n.in_paper : bool(n.small);
 }
-bool is_trained_at_rates(const DualPipeRun&, const DualPipeNetwork& n) { return n.name == "mlp-residual"; }
 
 const std::vector<Part>& parts() {
   static const std::vector<Part> all{
@@ -47,7 +46,7 @@ const std::vector<Part>& parts() {
        is_measured},
       {{"fig9"}, "predictions", add_prediction, is_predicted},
       {{"fig5", "fig12", "fig13", "table1"}, "training", add_training, is_trained},
-      {{"rates"}, "accuracy by rate", add_rates, is_trained_at_rates, /*only_by_name=*/true},
+      {{"rates"}, "accuracy by rate", add_rates, is_trained, "mlp-residual"},
   };
   return all;
 }
@@ -96,7 +95,7 @@ std::vector<const Part*> selected_parts(const std::string& only) {
   const std::set<std::string> wanted = selected("--only", only, figure_names());
   std::vector<const Part*> result;
   for (const Part& part : parts())
-    if (!(part.only_by_name && only.empty()) &&
+    if (!(part.network && only.empty()) &&
         std::ranges::any_of(part.figures, [&](const auto& name) { return wanted.contains(name); }))
       result.push_back(&part);
   return result;
@@ -119,8 +118,9 @@ Plan plan_of(const DualPipeOptions& options, const DualPipeRun& run) {
   std::set<std::string> used;
   for (const Part* part : selected_parts(options.only)) {
     DualPipeRun own = run;
-    const bool chooses = part->only_by_name && options.networks.empty();
+    const bool chooses = part->network && options.networks.empty();
     own.networks = taken(*part, run, chooses ? dualpipe_networks() : run.networks);
+    if (chooses) std::erase_if(own.networks, [&](const auto& n) { return n.name != part->network; });
     for (const std::string& name : engine::names_of(own.networks)) used.insert(name);
     if (part->takes && own.networks.empty())
       plan.left_out.push_back(

@@ -121,6 +121,8 @@ TEST_F(CliDualPipe, CountsWhatAllNetworksOfThePaperSend) {
     EXPECT_GT(value("fig3.csv", {network, "pipeline"}), 0) << network;
   EXPECT_NEAR(6 * 4.0 * (25'248'770 + 20'000 * 512) / 1e6, value("fig3.csv", {"Transformer", "Data P."}),
               1e-6);
+  EXPECT_NE(read_file(file("out/index.html")).find("The paper calls Inception v4 the exception"),
+            std::string::npos);
 }
 
 // Texts of two classes.
@@ -177,11 +179,12 @@ TEST_F(CliDualPipe, TrainsAndComparesByItsRawNumbers) {
   const double ours = times["SpecTrain"] / times["Data P."];
   const double periods =
       value("fig10.csv", {"FCN + RNN, 4", "Data P."}) / value("fig10.csv", {"FCN + RNN, 4", "DualPipe"});
-  EXPECT_NE(std::string::npos,
-            read_file(file("out/index.html"))
-                .find(fmt::format("The periods of Fig. 10 alone give {:.1f} %; the iterations, counted at "
-                                  "validations, ×{:.3g}.",
-                                  100 * periods, ours / periods)));
+  EXPECT_NE(
+      std::string::npos,
+      read_file(file("out/index.html"))
+          .find(fmt::format("The periods of Fig. 10 alone give {:.1f} %; the iterations, ×{:.3g}. They are "
+                            "counted at validations, every 200 iterations",
+                            100 * periods, ours / periods)));
 }
 
 TEST_F(CliDualPipe, MeasuresProfilesThatTheSimulatorReads) {
@@ -235,6 +238,14 @@ TEST_F(CliDualPipe, SaysWhichFiguresTakeNoneOfTheNetworks) {
   EXPECT_EQ("", all.err) << "nothing is left out without --networks";
 }
 
+// The rates of a network are multiples of its own, here of 0.005.
+TEST_F(CliDualPipe, TrainsAtOtherRates) {
+  printed("--only rates --networks mlp-residual --iterations 4 --seeds 1 --batch-size 4");
+  for (const auto& [rule, rate] : {std::pair{"momentum", "0.05"}, std::pair{"momentum", "0.001"},
+                                   std::pair{"ema", "0.5"}, std::pair{"raw+ema", "0.001"}})
+    EXPECT_GT(value("rates.csv", {rule, rate, "SpecTrain"}), 0) << rule << ' ' << rate;
+}
+
 TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--scale tiny"), {"--scale 'tiny'", "small or paper"});
   expect_refused(command("--only fig99"), {"--only 'fig99'", "fig6"});
@@ -242,7 +253,8 @@ TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--iterations -1"), {"--iterations"});
   expect_refused(command("--iterations 3"), {"--iterations 3", "at least 4"});
   expect_refused(command("--networks snn,resnet151"), {"--networks 'resnet151'", "vgg16"});
-  expect_refused(command("--only rates --networks snn"), {"nothing to compute", "rates", "mlp-residual"});
+  expect_refused(command("--only rates --networks resnet56"),
+                 {"nothing to compute", "rates", "mlp-residual"});
   std::filesystem::remove_all(file("out"));
   expect_refused(command("--only table1 --networks mlp-residual --data " + file("none")), {"none"});
   std::filesystem::remove_all(file("out"));
