@@ -24,7 +24,7 @@ constexpr std::array kSchemes{kDualPipeSchemes[kData], kDualPipeSchemes[kVanilla
                               kDualPipeSchemes[kSpecTrain]};
 
 Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNetwork& network,
-               const DualPipeSamples& images) {
+               const DualPipeSamples& samples) {
   const SgdRule rule = sgd_rule(name);
   Panel panel{run.networks.size() > 1 ? fmt::format("{}, {}", network.title, name) : name, {}, {}};
   for (const DualPipeScheme& scheme : kSchemes) panel.series.push_back({scheme.title, {}});
@@ -42,7 +42,7 @@ Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNe
                                             .batch_size = run.batch(network.small_batch),
                                             .iterations = run.iterations,
                                             .seed = static_cast<std::uint64_t>(seed)},
-                                           images)));
+                                           samples)));
       panel.series[i].values.push_back(100 * mean(best));
     }
     log_info(fmt::format("{}, rate {:g}: {:.1f}, {:.1f}, {:.1f} %", panel.name, lr,
@@ -57,7 +57,8 @@ Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNe
 void add_rates(const DualPipeRun& run, Report& report) {
   const DualPipeData data = read_data(run);
   std::vector<std::string> titles;
-  for (const DualPipeNetwork& network : run.networks) titles.push_back(network.title);
+  for (const DualPipeNetwork& network : run.networks)
+    titles.push_back(fmt::format("{} (batches of {})", network.title, run.batch(network.small_batch)));
   Figure figure{
       "rates",
       "Accuracy by learning rate",

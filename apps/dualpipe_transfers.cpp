@@ -35,8 +35,7 @@ Sent sent(const std::string& title, const Graph& forward) {
   return result;
 }
 
-// The paper calls Inception v4 the exception, of which Data P. sends little. Says what that tells about its
-// images.
+// The paper calls Inception v4 the only exception. Says what larger images make of it, and of the mean.
 std::string why_of_mean(const std::vector<Sent>& all, std::int64_t batch) {
   const auto inception = std::ranges::find(all, "Inception v4", &Sent::title);
   if (inception == all.end()) return "";
@@ -46,9 +45,9 @@ std::string why_of_mean(const std::vector<Sent>& all, std::int64_t batch) {
   std::vector<double> ratios;
   for (const Sent& bytes : all) ratios.push_back(&bytes == &*inception ? ratio : bytes.ratio());
   return fmt::format(
-      " The paper calls Inception v4 the exception, with which Data P. does not send more. That does not hold for "
-      "images of 32², of which it sends {} here, but for those of 299², for which its authors made it: {}. With "
-      "these the mean is {}.",
+      " The paper calls Inception v4 the only exception, of which Data P. sends little. Here it sends {} as much as a "
+      "pipeline for images of 32², and {} for those of 299², for which its authors made it. With the latter the mean "
+      "is {}.",
       times(inception->ratio()), times(ratio), times(geometric_mean(ratios)));
 }
 
