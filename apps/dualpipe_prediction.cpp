@@ -84,7 +84,7 @@ void add_prediction(const DualPipeRun& run, Report& report) {
       "fig9",
       "Fig. 9: RMSE of predicted and of stale weights",
       fmt::format(
-          "The whole {} on {} stages under SpecTrain, batches of {}, rate {}, with each --sgd-rule: momentum is "
+          "The whole {} on {} stages under SpecTrain, batches of {}, rate {}, by rule of SGD: momentum is "
           "TensorFlow's, ema updates with v of the paper's Eq. 1, raw+ema updates with the gradient, as its Eq. 2 "
           "prints, and predicts with v. s is the number of updates between a prediction, or stale weights, and the weights that came.",
           snn.title, kStages, run.batch(kSmallBatch), snn.lr),
@@ -94,7 +94,7 @@ void add_prediction(const DualPipeRun& run, Report& report) {
       "weights",
       "RMSE",
       {}};
-  for (const std::string rule : kSgdRules) {
+  for (const std::string& rule : run.sgd_rules) {
     const std::vector<PredictionSeries> all = measured(run, snn, data.images, sgd_rule(rule));
     for (std::size_t i = 0; i < all.size(); ++i) figure.panels.push_back(panel_of(rule, kUpdates[i], all[i]));
     report.claims.push_back(nearer_claim(rule, all));

@@ -84,6 +84,9 @@ DualPipeRun run_of(const DualPipeOptions& o) {
   run.prediction_iterations = o.iterations > 0 ? o.iterations : run.paper ? 5000 : 100;
   run.seeds = o.seeds > 0 ? o.seeds : run.paper ? 1 : 3;
   std::vector<DualPipeNetwork> networks = dualpipe_networks();
+  const std::vector<std::string> rules(kSgdRules.begin(), kSgdRules.end());
+  for (const std::string& rule : rules)
+    if (selected("--sgd-rules", o.sgd_rules, rules).contains(rule)) run.sgd_rules.push_back(rule);
   const std::set<std::string> wanted = selected("--networks", o.networks, engine::names_of(networks));
   for (DualPipeNetwork& network : networks)
     if (wanted.contains(network.name) && (network.in_paper || !o.networks.empty()))

@@ -9,7 +9,7 @@ namespace tandem::apps {
 /// The options of `tandem reproduce dualpipe`.
 struct DualPipeOptions {
   std::string scale = "small";
-  std::string only, networks;                   ///< lists of names; empty: all
+  std::string only, networks, sgd_rules;        ///< lists of names; empty: all
   std::string data;                             ///< directory with CIFAR-10; empty: drawn images
   std::int64_t iterations = 0, batch_size = 0;  ///< 0: as the scale says
   int seeds = 0;                                ///< 0: as the scale says

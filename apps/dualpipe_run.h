@@ -20,6 +20,7 @@ inline constexpr std::int64_t kPaperBatch = 128;
 struct DualPipeRun {
   bool paper = false;                       ///< --scale paper
   std::vector<DualPipeNetwork> networks{};  ///< --networks; without it, the paper's
+  std::vector<std::string> sgd_rules{};     ///< of Fig. 9 and the rates
   std::string data{};
   std::int64_t iterations = 0;             ///< of each training
   std::int64_t prediction_iterations = 0;  ///< of Fig. 9

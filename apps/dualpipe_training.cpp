@@ -11,6 +11,7 @@
 #include <tandem/dist/median.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
+#include <tandem/pipeline/schedules.h>
 #include <tandem/plan/measured_stages.h>
 #include <tandem/train/trainer.h>
 
@@ -71,14 +72,27 @@ Validation validate(nn::Module& network, const Dataset& data, std::int64_t itera
   return result;
 }
 
+engine::PipelineSchedule with_forward_weights(engine::PipelineSchedule schedule) {
+  for (engine::PipelineStage& stage : schedule.stages) {
+    stage.weights.backward_age.reset();
+    stage.weights.backward_predicts = 0;
+  }
+  return schedule;
+}
+
 TrainerOptions options_of(const DualPipeJob& job) {
-  return {.strategy = {.stages = job.stages,
-                       .schedule = job.schedule,
-                       .lockstep = job.lockstep,
-                       .cuts = job.cuts,
-                       .optimizer = SgdOptions{.momentum = kMomentum, .rule = job.rule},
-                       .measure_prediction = job.measure_prediction,
-                       .threads = 1},
+  Strategy strategy{.stages = job.stages,
+                    .schedule = job.schedule,
+                    .lockstep = job.lockstep,
+                    .cuts = job.cuts,
+                    .optimizer = SgdOptions{.momentum = kMomentum, .rule = job.rule},
+                    .measure_prediction = job.measure_prediction,
+                    .threads = 1};
+  if (job.stashes_forward)
+    strategy = with_schedule(
+        std::move(strategy),
+        with_forward_weights(make_schedule(job.schedule, {.stages = job.stages, .lockstep = job.lockstep})));
+  return {.strategy = std::move(strategy),
           .batch_size = job.batch_size,
           .epochs = 0,
           .batches = job.iterations,

@@ -14,7 +14,8 @@ namespace tandem::apps {
 /// One training of a network: what is trained, and how.
 struct DualPipeJob {
   std::unique_ptr<nn::Module> network;
-  std::string schedule;  ///< "plain": one device
+  std::string schedule;          ///< "plain": one device
+  bool stashes_forward = false;  ///< B uses the weights of its F, also those that F predicted
   int stages = 1;
   double lr = 0;
   SgdRule rule = SgdRule::momentum;

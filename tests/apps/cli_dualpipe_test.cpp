@@ -246,6 +246,30 @@ TEST_F(CliDualPipe, TrainsAtOtherRates) {
     EXPECT_GT(value("rates.csv", {rule, rate, "SpecTrain"}), 0) << rule << ' ' << rate;
 }
 
+TEST_F(CliDualPipe, ComparesSchemesAtTheirBestRates) {
+  const std::string out = printed(
+      "--only rates --networks mlp-residual --sgd-rules momentum --iterations 40 --seeds 1 --batch-size 8");
+  std::set<std::string> rules;
+  std::map<std::string, double> best;
+  for (const auto& row : rows("rates.csv")) {
+    rules.insert(row.at(0));
+    best[row.at(2)] = std::max(best[row.at(2)], std::stod(row.at(3)));
+  }
+  EXPECT_EQ(std::set<std::string>{"momentum"}, rules);
+  const auto over_data = [&](const std::string& scheme) {
+    return fmt::format("{:+.2f} points", best.at(scheme) - best.at("Data P."));
+  };
+  for (const std::string scheme : {"Vanilla DualPipe", "PipeDream", "SpecTrain"})
+    EXPECT_NE(std::string::npos,
+              out.find(fmt::format("{} over Data P., mean: {}", scheme, over_data(scheme))))
+        << out;
+  const std::string page = read_file(file("out/index.html"));
+  for (const std::string scheme : {"Vanilla DualPipe", "SpecTrain"})
+    EXPECT_NE(std::string::npos, page.find(fmt::format("If B uses the weights of its F, {}: residual MLP",
+                                                       over_data(scheme + ", B with F's weights"))))
+        << scheme;
+}
+
 TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--scale tiny"), {"--scale 'tiny'", "small or paper"});
   expect_refused(command("--only fig99"), {"--only 'fig99'", "fig6"});
@@ -253,6 +277,7 @@ TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--iterations -1"), {"--iterations"});
   expect_refused(command("--iterations 3"), {"--iterations 3", "at least 4"});
   expect_refused(command("--networks snn,resnet151"), {"--networks 'resnet151'", "vgg16"});
+  expect_refused(command("--only rates --sgd-rules momentum,adam"), {"--sgd-rules 'adam'", "raw+ema"});
   expect_refused(command("--only rates --networks resnet56"),
                  {"nothing to compute", "rates", "mlp-residual"});
   std::filesystem::remove_all(file("out"));
