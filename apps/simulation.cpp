@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/units.h>
+#include <tandem/core/runtime/trial_run.h>
 #include <tandem/engine.h>
 #include <tandem/plan/layer_profile.h>
 #include <tandem/plan/measured_layers.h>
@@ -47,6 +48,11 @@ void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
 }
 
 }  // namespace
+
+double measured_copy_slowdown(const TrainOptions& o, const Program& program, const CifarData& data) {
+  TrainFeed host = measured_feed(data.trained(o.models), o.batch_size, o.microbatches, o.seed);
+  return copy_slowdown(program, cpu_kernels(), host, initial_state(o, data.classes));
+}
 
 Profile measured_profile(const TrainOptions& o, const Strategy& strategy, const Graph& forward,
                          const Program& program, const CifarData& data) {

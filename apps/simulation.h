@@ -16,6 +16,9 @@ using namespace engine;
 Profile measured_profile(const TrainOptions& options, const Strategy& strategy, const Graph& forward,
                          const Program& program, const CifarData& data);
 
+/// Measures, on the data, how many times as long the Program's computation takes beside its swaps.
+double measured_copy_slowdown(const TrainOptions& options, const Program& program, const CifarData& data);
+
 /// Does what --simulate says: predicts how long a training step takes, from kernels measured on the data or
 /// from those of `known`, and prints and writes the prediction. `forward` is of a micro-batch.
 void simulate(const TrainOptions& options, const Strategy& strategy, const CoreShares& cores,

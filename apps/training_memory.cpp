@@ -44,6 +44,19 @@ Profile measured_for_memory(const TrainOptions& o, const Strategy& strategy, con
   return profile;
 }
 
+// Says what the swaps of the first turn cost the computation beside them.
+void say_copy_slowdown(const TrainOptions& o, const Strategy& strategy, const std::vector<int>& turns,
+                       const Graph& forward, const CifarData& data) {
+  const Strategy first = strategy_of_turn(strategy, turns, 0);
+  const double slowdown =
+      measured_copy_slowdown(with_first_models(o, first.models), build(forward, first), data);
+  if (slowdown != 1)
+    log_info(
+        fmt::format("computation beside these copies takes {:.2f} times as long as alone, which the "
+                    "prediction leaves out",
+                    slowdown));
+}
+
 // Divides several models into arrays and turns: as is fastest within the budget. Returns the turns.
 std::vector<int> divide(const TrainOptions& o, Strategy& strategy, const Graph& forward, bool says) {
   std::vector<PartitionVerdict> verdicts = judge_partitions(forward, strategy);
@@ -173,6 +186,11 @@ TrainingMemory plan_memory(const TrainOptions& o, Strategy& strategy, const Grap
   memory = {{}, memory.turns, true};
   plan();
   if (ranks.is_root()) say_memory_plans(memory.plans, strategy);
+  if (!known && strategy.copy_link.bytes_per_ms > 0) {
+    const std::string failed =
+        ranks.on_root([&] { say_copy_slowdown(o, strategy, memory.turns, forward, data); });
+    if (!failed.empty()) throw Error(failed);
+  }
   if (ranks.is_root() && o.explain) explain_memory_plans(memory.plans);
   return memory;
 }

@@ -66,7 +66,40 @@ struct Device {
   TrialComm comm;
   RankMemory memory;
   Executable executable;
-  InstructionId next = 0;  // of its own instructions
+};
+
+// All devices of one replica, on the calling thread.
+class Replica {
+ public:
+  Replica(const Program& program, const KernelTable& kernels, Host& host) {
+    std::vector<InstructionId> count;  // by device
+    for (int d = 0; d < program.devices; ++d) {
+      devices_.push_back(std::make_unique<Device>(program, d, kernels, host, messages_));
+      count.push_back(0);
+    }
+    for (const InstructionId s : program.instructions.ids()) {
+      const auto d = static_cast<std::size_t>(program.lane_of(s).device);
+      places_.push_back({devices_[d].get(), count[d]++});
+    }
+  }
+  Device& device(int d) { return *devices_[static_cast<std::size_t>(d)]; }
+  // Returns the seconds that an instruction took.
+  double execute(InstructionId s, std::int64_t batch) {
+    const auto [device, own] = places_[s];
+    const TeamSize team(device->executable.threads(own));
+    const double begin = steady_seconds();
+    device->executable.execute(own, batch);
+    return steady_seconds() - begin;
+  }
+
+ private:
+  struct Place {
+    Device* device;
+    InstructionId own;  // among the device's own instructions
+  };
+  Messages messages_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  IdVector<InstructionId, Place> places_;
 };
 
 template <class Numbers> double median(Numbers v) {
@@ -89,9 +122,9 @@ void take_cores(int cores) {
 class Copy {
  public:
   Copy(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state)
-      : device_(program, 0, kernels, host, messages_) {
-    load_state(program, 0, device_.memory, state);
-    for (const InstructionId s : device_.executable.program().instructions.ids())
+      : replica_(program, kernels, host) {
+    load_state(program, 0, replica_.device(0).memory, state);
+    for (const InstructionId s : program.instructions.ids())
       (program.instruction(s).tag.phase == Phase::forward ? forward_ : backward_).push_back(s);
   }
   void forward() { run(forward_); }
@@ -102,14 +135,10 @@ class Copy {
 
  private:
   void run(const std::vector<InstructionId>& pass) {
-    for (const InstructionId s : pass) {
-      const TeamSize team(device_.executable.threads(s));
-      device_.executable.execute(s, batch_);
-    }
+    for (const InstructionId s : pass) replica_.execute(s, batch_);
   }
 
-  Messages messages_;
-  Device device_;
+  Replica replica_;
   std::vector<InstructionId> forward_, backward_;  // backward: with the update
   std::int64_t batch_ = 0;
 };
@@ -175,30 +204,42 @@ PassSeconds pass_seconds(const Program& program, const KernelTable& kernels, Hos
 IdVector<InstructionId, double> instruction_seconds(const Program& program, const KernelTable& kernels,
                                                     Host& host, const StateDict& state) {
   check_state(program, state);
-  Messages messages;
-  std::vector<std::unique_ptr<Device>> devices;
-  for (int s = 0; s < program.devices; ++s) {
-    devices.push_back(std::make_unique<Device>(program, s, kernels, host, messages));
-    load_state(program, s, devices.back()->memory, state);
-  }
+  Replica replica(program, kernels, host);
+  for (int d = 0; d < program.devices; ++d) load_state(program, d, replica.device(d).memory, state);
   IdVector<InstructionId, std::array<double, kMeasured>> took(program.instructions.size());
   constexpr std::int64_t kBatches = kWarmUp + kMeasured;
-  for (std::int64_t unit = 0; unit < kBatches + program.max_lag; ++unit) {
-    for (auto& device : devices) device->next = 0;
+  for (std::int64_t unit = 0; unit < kBatches + program.max_lag; ++unit)
     for (const InstructionId s : program.instructions.ids()) {
-      Device& device = *devices[static_cast<std::size_t>(program.lane_of(s).device)];
-      const InstructionId own = device.next++;
       const std::int64_t batch = unit - program.instruction(s).lag;
       if (batch < 0 || batch >= kBatches) continue;
-      const TeamSize team(device.executable.threads(own));
-      const double begin = steady_seconds();
-      device.executable.execute(own, batch);
-      if (batch >= kWarmUp) took[s][static_cast<std::size_t>(batch - kWarmUp)] = steady_seconds() - begin;
+      const double seconds = replica.execute(s, batch);
+      if (batch >= kWarmUp) took[s][static_cast<std::size_t>(batch - kWarmUp)] = seconds;
     }
-  }
   IdVector<InstructionId, double> result;
   for (const auto& t : took) result.push_back(median(t));
   return result;
+}
+
+double copy_slowdown(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state) {
+  const auto lane = [&](InstructionId s) { return program.lane_of(s).kind; };
+  std::vector<InstructionId> copies;
+  for (const InstructionId s : program.instructions.ids())
+    if (lane(s) == LaneKind::copy_out || lane(s) == LaneKind::copy_in) copies.push_back(s);
+  if (copies.empty()) return 1;
+  const auto compute_seconds = [&] {
+    double sum = 0;
+    const auto seconds = instruction_seconds(program, kernels, host, state);
+    for (const InstructionId s : program.instructions.ids())
+      if (lane(s) == LaneKind::compute) sum += seconds[s];
+    return sum;
+  };
+  const double alone = compute_seconds();
+  Replica other(program, kernels, host);
+  const std::jthread copying([&](const std::stop_token& stop) {
+    while (!stop.stop_requested())
+      for (const InstructionId s : copies) other.execute(s, 0);
+  });
+  return compute_seconds() / alone;
 }
 
 }  // namespace tandem::engine

@@ -176,7 +176,8 @@ TEST_F(Cli, TrainsWithinAMemoryBudget) {
   EXPECT_EQ(loss(without), loss(planned));
   const Ended copies = run(train + "--memory-budget 20MB --copy-link 8GB/s --memory-plan vdnn");
   EXPECT_EQ(0, copies.status) << copies.out + copies.err;
-  expect_words(copies.out + copies.err, {"memory plan by vdnn:", " swapped, 0 computed again"});
+  expect_words(copies.out + copies.err, {"memory plan by vdnn:", " swapped, 0 computed again",
+                                         "computation beside these copies takes "});
   expect_refused(train + "--memory-plan best", {"--memory-plan", "best", "mu-two+", "optimal"});
   expect_refused(train + "--memory-plan optimal", {"optimal", "at most 64 values"});
   expect_refused(train + "--memory-budget 31MB --copy-link 8", {"--copy-link", "unit"});

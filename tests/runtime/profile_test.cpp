@@ -1,6 +1,10 @@
 // The costs of instructions, measured in a run on one thread that is as real as possible.
 #include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -32,6 +36,37 @@ TEST(TrialRun, GivesTheLossesOfARealRun) {
     EXPECT_GE(job.drains[0], 3);
     EXPECT_EQ(host.losses, train(job, s).losses);
   }
+}
+
+// The threads that copied.
+std::set<std::thread::id> copiers;
+std::mutex copiers_mutex;
+
+KernelPtr make_noted_copy(const KernelSpec& spec) {
+  KernelPtr copy = cpu_kernels().make(spec);
+  return make_kernel([copy = std::shared_ptr<Kernel>(std::move(copy))](const Launch& launch) {
+    {
+      const std::lock_guard lock(copiers_mutex);
+      copiers.insert(std::this_thread::get_id());
+    }
+    copy->run(launch);
+  });
+}
+
+TEST(TrialRun, CopiesBesideComputation) {
+  const Job job = small_residual_job();
+  KernelTable noted("noted", &cpu_kernels());
+  noted.add("copy_out", make_noted_copy);
+  noted.add("copy_in", make_noted_copy);
+  JobHost host(job, 1);
+  const auto slowdown = [&](const Strategy& s) {
+    return copy_slowdown(program_of(job, s), noted, host, initial_state(job));
+  };
+  EXPECT_EQ(1, slowdown({})) << "it copies nothing";
+  EXPECT_TRUE(copiers.empty());
+  const double ratio = slowdown({.swap = {"block0"}});
+  EXPECT_TRUE(std::isfinite(ratio) && ratio > 0) << ratio;
+  EXPECT_EQ(2, std::ssize(copiers)) << "the thread that computes, and one beside it";
 }
 
 class SlowHost final : public JobHost {
