@@ -18,8 +18,7 @@ namespace tandem::apps {
 namespace {
 
 constexpr int kStages = 4;
-constexpr std::array kFactors{10.0, 4.0, 2.0, 1.0, 0.4, 0.2};  // of the network's own rate
-constexpr double kMomentumGain = 10;                           // momentum at η equals ema at η/(1 − 0.9)
+constexpr double kMomentumGain = 10;  // momentum at η equals ema at η/(1 − 0.9)
 
 // A curve of the figure: a scheme of the paper, or one in which B uses the weights of its F.
 struct Curve {
@@ -58,7 +57,7 @@ Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNe
   const SgdRule rule = sgd_rule(name);
   Panel panel{run.networks.size() > 1 ? fmt::format("{}, {}", network.title, name) : name, {}, {}};
   for (const Curve& curve : kCurves) panel.series.push_back({curve.title(), {}});
-  for (const double factor : kFactors) {
+  for (const double factor : run.rates) {
     const double rate = run.rate(network) * factor, lr = rule == SgdRule::ema ? rate * kMomentumGain : rate;
     panel.places.push_back(fmt::format("{:g}", lr));
     std::vector<std::string> texts;

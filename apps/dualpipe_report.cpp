@@ -84,6 +84,9 @@ DualPipeRun run_of(const DualPipeOptions& o) {
   run.prediction_iterations = o.iterations > 0 ? o.iterations : run.paper ? 5000 : 100;
   run.seeds = o.seeds > 0 ? o.seeds : run.paper ? 1 : 3;
   std::vector<DualPipeNetwork> networks = dualpipe_networks();
+  if (!o.rates.empty()) run.rates = decimals<double>(o.rates);
+  if (std::ranges::any_of(run.rates, [](double factor) { return factor <= 0; }))
+    throw Error(fmt::format("--rates {}: must be above 0", o.rates));
   const std::vector<std::string> rules(kSgdRules.begin(), kSgdRules.end());
   for (const std::string& rule : rules)
     if (selected("--sgd-rules", o.sgd_rules, rules).contains(rule)) run.sgd_rules.push_back(rule);

@@ -10,6 +10,7 @@ namespace tandem::apps {
 struct DualPipeOptions {
   std::string scale = "small";
   std::string only, networks, sgd_rules;        ///< lists of names; empty: all
+  std::string rates;                            ///< of the figure of rates: a list of factors; empty: all
   std::string data;                             ///< directory with CIFAR-10; empty: drawn images
   std::int64_t iterations = 0, batch_size = 0;  ///< 0: as the scale says
   int seeds = 0;                                ///< 0: as the scale says

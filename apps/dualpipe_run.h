@@ -18,9 +18,10 @@ inline constexpr std::int64_t kPaperBatch = 128;
 
 /// What to compute, and at which size: what the options of `tandem reproduce dualpipe` say.
 struct DualPipeRun {
-  bool paper = false;                       ///< --scale paper
-  std::vector<DualPipeNetwork> networks{};  ///< --networks; without it, the paper's
-  std::vector<std::string> sgd_rules{};     ///< of Fig. 9 and the rates
+  bool paper = false;                                ///< --scale paper
+  std::vector<DualPipeNetwork> networks{};           ///< --networks; without it, the paper's
+  std::vector<std::string> sgd_rules{};              ///< of Fig. 9 and the rates
+  std::vector<double> rates{10, 4, 2, 1, 0.4, 0.2};  ///< of the figure of rates: times a network's own
   std::string data{};
   std::int64_t iterations = 0;             ///< of each training
   std::int64_t prediction_iterations = 0;  ///< of Fig. 9

@@ -30,6 +30,8 @@ void add_dualpipe_options(CLI::App& command, ReproduceOptions& o) {
   command.add_option("--only", d.only, "these figures alone, as fig9,table1; " + dualpipe_figure_help());
   command.add_option("--networks", d.networks, "train and measure these alone, as snn,vgg16");
   command.add_option("--sgd-rules", d.sgd_rules, "of fig9 and rates, as momentum,ema; without it, all");
+  command.add_option("--rates", d.rates,
+                     "of the figure rates, as 1,0.4: times the network's own; without it, 10 to 0.2");
   command.add_option("--iterations", d.iterations, "of each training, at least 4; 0: as --scale says");
   command.add_option("--batch-size", d.batch_size,
                      "of trainings, measurements, and Fig. 3; 0: as --scale says");

@@ -248,14 +248,17 @@ TEST_F(CliDualPipe, TrainsAtOtherRates) {
 
 TEST_F(CliDualPipe, ComparesSchemesAtTheirBestRates) {
   const std::string out = printed(
-      "--only rates --networks mlp-residual --sgd-rules momentum --iterations 40 --seeds 1 --batch-size 8");
-  std::set<std::string> rules;
+      "--only rates --networks mlp-residual --sgd-rules momentum --rates 2,0.4 --iterations 40 --seeds 1 "
+      "--batch-size 8");
+  std::set<std::string> rules, rates;
   std::map<std::string, double> best;
   for (const auto& row : rows("rates.csv")) {
     rules.insert(row.at(0));
+    rates.insert(row.at(1));
     best[row.at(2)] = std::max(best[row.at(2)], std::stod(row.at(3)));
   }
   EXPECT_EQ(std::set<std::string>{"momentum"}, rules);
+  EXPECT_EQ((std::set<std::string>{"0.01", "0.002"}), rates);
   const auto over_data = [&](const std::string& scheme) {
     return fmt::format("{:+.2f} points", best.at(scheme) - best.at("Data P."));
   };
@@ -277,6 +280,8 @@ TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--iterations -1"), {"--iterations"});
   expect_refused(command("--iterations 3"), {"--iterations 3", "at least 4"});
   expect_refused(command("--networks snn,resnet151"), {"--networks 'resnet151'", "vgg16"});
+  expect_refused(command("--only rates --rates 1,0"), {"--rates 1,0", "above 0"});
+  expect_refused(command("--only rates --rates fast"), {"'fast'"});
   expect_refused(command("--only rates --sgd-rules momentum,adam"), {"--sgd-rules 'adam'", "raw+ema"});
   expect_refused(command("--only rates --networks resnet56"),
                  {"nothing to compute", "rates", "mlp-residual"});
