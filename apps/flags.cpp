@@ -310,7 +310,12 @@ std::vector<Flag> memory_flags() {
       {"--host-budget", &O::host_budget,
        "limit of the host's memory for swapped activations, as --memory-budget",
        readable(&O::host_budget, parse_bytes),
-       needs(&O::copy_link, "without --copy-link, over which activations are swapped"), nothing},
+       [](const O& o) {
+         return o.copy_link.empty() && o.plan.empty()
+                    ? "without --copy-link, over which activations are swapped"
+                    : "";
+       },
+       nothing},
       {"--copy-link", &O::copy_link,
        "play a device with memory of its own, and this link to the host: 32GB/s, or 32GB/s,shared if one "
        "copy at a time passes it. Without it swaps save nothing on a CPU, so plans only compute again",

@@ -284,6 +284,7 @@ PlannedMemory built(const Graph& forward, const Strategy& strategy) {
     made = within_budget(step, smallest(step, tasks, options), options, strategy);
   }
   check_budget(made.program, strategy.memory_budget);
+  check_host_budget(made.program, strategy.host_budget);
   return made;
 }
 

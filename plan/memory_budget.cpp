@@ -47,24 +47,13 @@ class Planning {
         options_(options),
         policy_(memory_policy(strategy.memory_plan.empty() ? "mu-two+" : strategy.memory_plan)),
         budget_(strategy.memory_budget),
-        host_budget_(strategy.host_budget),
         known_(strategy.known_memory_plans) {
     const BufferAssignment buffers = assign_buffers(step.graph, step.order, step.keep);
     for (int d = 0; d < plain.devices; ++d)
       problems_.push_back(step_problem(step, buffers, plain, d, strategy.copy_link));
   }
 
-  PlannedMemory run() {
-    PlannedMemory planned = known_.empty() ? planned_by_policy() : repeated();
-    for (const DevicePlan& device : planned.devices)
-      if (const std::int64_t bytes = host_bytes(device.step.problem, device.plan.plan);
-          host_budget_ > 0 && bytes > host_budget_)
-        throw Error(fmt::format(
-            "the host budget of {} bytes is too small: the memory plan keeps {} bytes of activations on the host. "
-            "Give more, or plan without a link to the host, so that activations are computed again",
-            host_budget_, bytes));
-    return planned;
-  }
+  PlannedMemory run() { return known_.empty() ? planned_by_policy() : repeated(); }
 
  private:
   PlannedMemory planned_by_policy() {
@@ -166,7 +155,7 @@ class Planning {
   const ListedGraph& step_;
   const LowerOptions& options_;
   const MemoryPolicy& policy_;
-  std::int64_t budget_, host_budget_;
+  std::int64_t budget_;
   const std::vector<KnownMemoryPlan>& known_;
   std::int64_t least_ = 0;  // the smallest peak of all placements, and the device that needs it
   int fullest_ = 0;
@@ -189,29 +178,6 @@ PlannedMemory within_budget(const ListedGraph& step, const Program& plain, const
   return Planning(step, plain, options, strategy).run();
 }
 
-std::int64_t host_bytes(const MemoryProblem& problem, const MemoryPlan& plan) {
-  // A value's host memory is in use from its copy out to the last copy in, or, of a pair, to the period's
-  // end.
-  std::map<int, std::size_t> last;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i)
-    if (plan.steps[i].kind == MemoryStep::Kind::h2d) last[plan.steps[i].value] = i;
-  std::int64_t now = 0, most = 0;
-  std::set<int> held;
-  const auto hold = [&](int v) {
-    if (held.insert(v).second) now += problem.values[static_cast<std::size_t>(v)].bytes;
-    most = std::max(most, now);
-  };
-  for (const int v : plan.host_at_start) hold(v);
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    const auto& [kind, v, graph, node] = plan.steps[i];
-    if (kind == MemoryStep::Kind::d2h) hold(v);
-    if (kind == MemoryStep::Kind::h2d && last[v] == i && !contains(plan.host_at_start, v) &&
-        held.erase(v) > 0)
-      now -= problem.values[static_cast<std::size_t>(v)].bytes;
-  }
-  return most;
-}
-
 void check_budget(const Program& p, std::int64_t budget) {
   if (budget <= 0) return;
   const int fullest = fullest_device(p);
@@ -222,6 +188,15 @@ void check_budget(const Program& p, std::int64_t budget) {
       "the memory budget of {} bytes is too small for this plan{}: by {}; the smallest budget that works "
       "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
       budget, where, counted(peak - budget, "byte"), peak));
+}
+
+void check_host_budget(const Program& p, std::int64_t budget) {
+  for (const DeviceMemory& memory : p.memory)
+    if (budget > 0 && memory.host > budget)
+      throw Error(fmt::format(
+          "the host budget of {} bytes is too small: the memory plan keeps {} bytes of activations on the host. "
+          "Give more, or plan without a link to the host, so that activations are computed again",
+          budget, memory.host));
 }
 
 }  // namespace tandem::engine

@@ -26,15 +26,14 @@ bool plans_memory(const Strategy& strategy, const Program& plain);
 /// is the Program of the step without a plan, and `options` are those that lowered it. A plan counts live
 /// bytes, and a budget is of the extent of memory: so it plans with smaller and smaller limits until the
 /// placement is within the budget. Throws Error if there is no such plan, with the smallest budget that was
-/// found; the same if a plan keeps more on the host than the host's budget. A strategy with the plans of an
-/// earlier run repeats these, and throws Error if they are for another step.
+/// found. A strategy with the plans of an earlier run repeats these, and throws Error if they are for another
+/// step.
 PlannedMemory within_budget(const ListedGraph& step, const Program& plain, const LowerOptions& options,
                             const Strategy& strategy);
 
-/// Returns the most bytes that a plan has on the host at once.
-std::int64_t host_bytes(const MemoryProblem& problem, const MemoryPlan& plan);
-
 /// Throws Error if a device's planned peak exceeds the budget, naming the device and the smallest budget.
 void check_budget(const Program& program, std::int64_t budget);
+/// Throws Error if a device's swaps take more of the host's memory than its budget. 0: there is none.
+void check_host_budget(const Program& program, std::int64_t budget);
 
 }  // namespace tandem::engine

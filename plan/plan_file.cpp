@@ -9,7 +9,8 @@
 namespace tandem::engine {
 namespace {
 
-constexpr double kMostMs = 10e3;  // a run that is interrupted waits for its timers
+constexpr double kLeastRate = 1e-3, kMostRate = 1e15;  // bytes per ms
+constexpr double kMostMs = 10e3;                       // a run that is interrupted waits for its timers
 
 FusionGroup group_of(const JsonInput& group) {
   if (!group.is_object()) return {group.texts()};
@@ -52,13 +53,18 @@ KnownMemoryPlan memory_plan_of(const JsonInput& device) {
 void read_plan(const std::string& file, Strategy& strategy) {
   const JsonInput plan = JsonInput::parse(fmt::format("plan '{}'", file), read_text("plan", file));
   plan.require_keys(
-      {"cuts", "fusion_groups", "swap", "recompute", "arrays", "array_ring", "turns", "memory"});
+      {"cuts", "fusion_groups", "swap", "recompute", "arrays", "array_ring", "turns", "copy_link", "memory"});
   strategy.cuts = plan["cuts"].texts();
   strategy.fusion_groups.clear();
   for (const JsonInput& group : plan["fusion_groups"].items())
     strategy.fusion_groups.push_back(group_of(group));
   strategy.swap = plan["swap"].texts();
   strategy.recompute = plan["recompute"].texts();
+  if (const JsonInput link = plan["copy_link"]; link.present()) {
+    link.require_keys({"bytes_per_ms", "duplex"});
+    strategy.copy_link = {link["bytes_per_ms"].required().number(0, kLeastRate, kMostRate),
+                          link["duplex"].flag(true)};
+  }
   strategy.known_memory_plans.clear();
   for (const JsonInput& device : plan["memory"].items())
     strategy.known_memory_plans.push_back(memory_plan_of(device));
@@ -90,6 +96,9 @@ std::string plan_of_run(const Strategy& strategy, const std::vector<DevicePlan>&
     j["array_ring"] = strategy.array_order == ArrayOrder::ring;
   }
   if (!turns.empty()) j["turns"] = turns;
+  if (!memory.empty() && strategy.copy_link.bytes_per_ms > 0)
+    j["copy_link"] = {{"bytes_per_ms", strategy.copy_link.bytes_per_ms},
+                      {"duplex", strategy.copy_link.duplex}};
   for (const DevicePlan& device : memory) {
     nlohmann::ordered_json steps = nlohmann::ordered_json::array();
     for (const MemoryStep& s : device.plan.plan.steps)

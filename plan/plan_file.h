@@ -14,8 +14,8 @@ namespace tandem::engine {
 ///                        {"parameters": ["stem.weight"], "threads": 2}],  and by how many threads
 ///      "swap": ["block0"], "recompute": ["block3 relu"]} activations, by module or by module and op
 ///
-/// and, as a run writes it, "arrays" (sizes), "array_ring", "turns", and "memory": the memory plan of each
-/// device or turn, which fits that step alone.
+/// and, as a run writes it, "arrays" (sizes), "array_ring", "turns", "memory": the memory plan of each device
+/// or turn, which fits that step alone, and "copy_link": {"bytes_per_ms", "duplex"}, over which it swaps.
 ///
 /// A missing key means none. Throws Error naming the file and the fault: the file is unreadable or not JSON,
 /// a key is unknown or given twice, or a value has another type.

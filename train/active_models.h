@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -22,6 +23,8 @@ class ActiveModels {
   const std::vector<int>& in_session() const { return in_session_; }
   int count() const { return static_cast<int>(in_session_.size()); }
   bool are_all_in_session() const { return in_session_.size() == active_.size(); }
+  /// Returns whether no model of the turn in the Session has left.
+  bool are_whole_turn() const { return std::ranges::find(turns_, in_session_) != turns_.end(); }
   /// Returns for each model in the Session whether it still trains. Safe on any thread, as `stop` is.
   std::vector<char> active() const;
   /// Returns the models that still train, ascending.

@@ -202,6 +202,7 @@ class Trainer final : private Recoverable {
   std::unique_ptr<engine::Session> session_;
   std::mutex renewing_;  // held while another Session is made
   Recovery recovery_;
+  std::int64_t repeated_peak_ = 0;  // planned, with the memory plans of an earlier run
   engine::ProgramHandle trains_last_, evaluates_;  // the first Program trains whole batches without tuning_
   std::unique_ptr<AllReduceTuning> tuning_;        // if all-reduces are planned
   TrainProgress progress_;

@@ -44,6 +44,8 @@ void Trainer::prepare() {
   strategy_ = active_->in_session(options_.strategy);
   const Strategy& s = strategy_;
   Program first = program(options_.batch_size, true);
+  if (!s.known_memory_plans.empty() && active_->are_whole_turn())
+    repeated_peak_ = std::max(repeated_peak_, planned_peak(first));
   feed_ = std::make_unique<TrainFeed>(
       data(), loader_options(options_, options_.batch_size, first.max_lag), s.microbatches,
       active_->in_session(options_.seeds),
@@ -110,7 +112,11 @@ Program Trainer::program(std::int64_t batch_size, bool training) {
 
 Program Trainer::built(std::int64_t batch_size, bool training) const {
   Strategy s = strategy_;
-  if (batch_size != options_.batch_size) s.known_memory_plans.clear();  // they are for whole batches
+  if (const bool is_known = batch_size == options_.batch_size && active_->are_whole_turn();
+      !is_known && !s.known_memory_plans.empty()) {  // the plans are for other batches or models
+    s.known_memory_plans.clear();
+    if (training && s.memory_budget == 0) s.memory_budget = repeated_peak_;
+  }
   const std::int64_t samples = batch_size / s.replicas / (training ? s.microbatches : 1);
   return build(forward(samples, training), training ? s : for_evaluation(s));
 }

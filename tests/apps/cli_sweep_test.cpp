@@ -90,6 +90,20 @@ TEST_F(CliSweep, ABudgetMakesModelsTakeTurnsAndItsPlanRepeatsThem) {
   expect_same_checkpoint(checkpoint("planned", 4), checkpoint("at-once", 4));
 }
 
+// A repeated plan is for all models. Once one has left, the others' step is planned again, as large at most.
+TEST_F(CliSweep, ModelsLeaveARepeatedMemoryPlan) {
+  const std::string train = TANDEM_BIN
+      "/train_cifar --arch resnet20 -b 16 --synthetic-train 40 --synthetic-test 16 --epochs 4 --threads 1 "
+      "--sweep lr=0.05,1e30,0.02 ";
+  const Ended planned =
+      succeed(train + "--memory-budget 21MB --output " + file("planned"));
+  EXPECT_NE(std::string::npos, (planned.out + planned.err).find("model 1 has diverged")) << planned.err;
+  succeed(train + "--plan " + file("planned/plan.json") + " --output " + file("again"));
+  EXPECT_LE(read("again/summary.json").at("peak_bytes"), 21'000'000);
+  for (const std::string model : {"model-0", "model-2"})
+    expect_same_checkpoint(checkpoint("planned/" + model, 12), checkpoint("again/" + model, 12));
+}
+
 TEST_F(CliSweep, OfAdamsBetasAndDrawnRates) {
   expect_single_runs(
       "--arch mlp -b 50 --steps 8 --opt adamw --models 4 --sweep "

@@ -210,6 +210,9 @@ TEST_F(Cli, RepeatsAMemoryPlan) {
   forged["memory"][0]["program"][0] = {"run", 0, 900'000};
   expect_refused(train + "--plan " + write("forged.json", forged.dump()),
                  {"a node or value that its step does not have"});
+  EXPECT_EQ(4e6, forged["copy_link"]["bytes_per_ms"]) << "the plan says over which link it swaps";
+  expect_refused(train + "--host-budget 1MB --plan " + file("planned/plan.json"),
+                 {"the host budget of 1000000 bytes is too small", "keeps"});
   forged["memory"][0]["program"][0] = {"jump", 0};
   expect_refused(train + "--plan " + write("unknown.json", forged.dump()), {"'jump' is no instruction"});
   // The problem that was planned, offline.
