@@ -23,6 +23,12 @@ std::string_view decision(const ValueVerdict& v) {
   return v.is_recomputed ? "recompute" : "keep";
 }
 
+// Which of the plans: that of a device, or of a turn.
+std::string number_of(std::size_t plan, const std::vector<DevicePlan>& plans, const Strategy& s) {
+  if (s.devices() > 1) return fmt::format(" of device {}", plan);
+  return plans.size() > 1 ? fmt::format(" {}", plan) : "";
+}
+
 std::string ms_or_none(double ms) { return ms > 0 ? fmt::format("{:.3f}", ms) : "-"; }
 
 }  // namespace
@@ -49,11 +55,9 @@ void say_memory_plans(const std::vector<DevicePlan>& plans, const Strategy& s) {
     log_info(fmt::format(
         "memory plan{} by {}: {} swapped, {} computed again; live peak {:.1f} MB, {:.1f} MB without; predicted "
         "computation {:.2f} ms per step, {:.2f} ms without, {:.2f} ms of it waiting",
-        s.devices() > 1    ? fmt::format(" of device {}", d)
-        : plans.size() > 1 ? fmt::format(" {}", d)
-                           : "",
-        s.memory_plan.empty() ? "mu-two+" : s.memory_plan, counted(swapped, "activation"), recomputed,
-        mb(plan.cost.peak_bytes), mb(none.peak_bytes), plan.cost.time_ms, none.time_ms, plan.cost.stall_ms));
+        number_of(d, plans, s), s.memory_plan.empty() ? "mu-two+" : s.memory_plan,
+        counted(swapped, "activation"), recomputed, mb(plan.cost.peak_bytes), mb(none.peak_bytes),
+        plan.cost.time_ms, none.time_ms, plan.cost.stall_ms));
   }
 }
 
@@ -72,7 +76,7 @@ void say_partitions(const std::vector<PartitionVerdict>& verdicts, bool all) {
       fmt::print("{:<28} {}\n", engine::to_string(v.partition), v.why_not);
 }
 
-void explain_memory_plans(const std::vector<DevicePlan>& plans) {
+void explain_memory_plans(const std::vector<DevicePlan>& plans, const Strategy& s) {
   for (std::size_t d = 0; d < plans.size(); ++d) {
     const auto& [step, plan] = plans[d];
     auto verdicts = explain(step.problem, plan.plan);
@@ -80,7 +84,7 @@ void explain_memory_plans(const std::vector<DevicePlan>& plans) {
       return step.problem.values[static_cast<std::size_t>(v.value)].bytes;
     };
     std::ranges::stable_sort(verdicts, std::greater<>(), bytes);
-    if (plans.size() > 1) fmt::print("device {}\n", d);
+    if (plans.size() > 1) fmt::print("memory plan{}\n", number_of(d, plans, s));
     fmt::print("{:<44} {:>12} {:>11} {:>9} {:>12}  {:<15} {:>9}\n", "activation of", "bytes", "inactive ms",
                "swap ms", "recompute ms", "decision", "stall ms");
     for (const ValueVerdict& v : verdicts)

@@ -21,6 +21,6 @@ void say_memory_plans(const std::vector<engine::DevicePlan>& plans, const Strate
 void say_partitions(const std::vector<engine::PartitionVerdict>& verdicts, bool all);
 
 /// Prints a table of what the plans do with each activation, the largest first.
-void explain_memory_plans(const std::vector<engine::DevicePlan>& plans);
+void explain_memory_plans(const std::vector<engine::DevicePlan>& plans, const Strategy& strategy);
 
 }  // namespace tandem::apps

@@ -93,12 +93,30 @@ Key key_of(const std::string& text) {
   return key;
 }
 
+// Returns whether a flag's values are whole numbers.
+bool is_whole(const std::string& flag) {
+  return std::visit(
+      []<class T>(T TrainOptions::*) {
+        if constexpr (std::is_arithmetic_v<T>)
+          return std::is_integral_v<T>;
+        else if constexpr (std::is_same_v<T, std::string>)
+          return false;
+        else
+          return std::is_integral_v<typename T::value_type>;
+      },
+      flag_named(flag).member);
+}
+
+// Four digits, and more of a range whose ends have more in common.
 std::string draw(const Key& key, std::uint64_t seed, int model) {
   std::mt19937_64 random(fnv1a(fmt::format("{} {} {}", key.flag, seed, model)));
   const double u = static_cast<double>(random() >> 11) * 0x1p-53;  // in [0, 1)
   const double x =
       key.is_log ? key.least * std::pow(key.most / key.least, u) : key.least + u * (key.most - key.least);
-  return fmt::format("{:.4g}", x);
+  if (is_whole(key.flag)) return fmt::format("{:.0f}", x);
+  const double width = (key.most - key.least) / std::max(std::abs(key.least), std::abs(key.most));
+  const int digits = std::clamp(4 + static_cast<int>(std::ceil(-std::log10(width))), 4, 17);
+  return fmt::format("{:.{}g}", x, digits);
 }
 
 template <class T> void read_value(T& member, const std::string& value) {

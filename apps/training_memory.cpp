@@ -37,7 +37,7 @@ Profile measured_for_memory(const TrainOptions& o, const Strategy& strategy, con
     try {
       const Program program = build(forward, one);
       profile.add(measured_profile(some, one, forward, program, data));
-    } catch (const Error& e) {
+    } catch (const BudgetTooSmall& e) {
       log_debug(fmt::format("an array of {} does not fit: {}", counted(models, "model"), e.what()));
     }
   }
@@ -191,7 +191,7 @@ TrainingMemory plan_memory(const TrainOptions& o, Strategy& strategy, const Grap
         ranks.on_root([&] { say_copy_slowdown(o, strategy, memory.turns, forward, data); });
     if (!failed.empty()) throw Error(failed);
   }
-  if (ranks.is_root() && o.explain) explain_memory_plans(memory.plans);
+  if (ranks.is_root() && o.explain) explain_memory_plans(memory.plans, strategy);
   return memory;
 }
 

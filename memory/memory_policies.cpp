@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include <tandem/core/base/error.h>
 #include <tandem/core/base/named.h>
 #include <tandem/memory/lifetimes.h>
 #include <tandem/memory/optimal_plan.h>
@@ -375,11 +376,15 @@ MemoryResult plan_memory(const MemoryProblem& problem, std::int64_t limit, const
   // A plan for a larger limit can have a larger peak.
   const auto peak_at = [&](std::int64_t bytes) { return policy.make(problem, bytes).cost.peak_bytes; };
   std::int64_t least = limit, most = result.best.cost.peak_bytes;
-  for (std::int64_t peak = peak_at(most); peak > most; peak = peak_at(most))
-    least = std::exchange(most, peak);
-  for (int i = 0; i < 20 && least + 1 < most; ++i) {
-    const std::int64_t middle = least + (most - least) / 2;
-    (peak_at(middle) <= middle ? most : least) = middle;
+  try {
+    for (std::int64_t peak = peak_at(most); peak > most; peak = peak_at(most))
+      least = std::exchange(most, peak);
+    for (int i = 0; i < 20 && least + 1 < most; ++i) {
+      const std::int64_t middle = least + (most - least) / 2;
+      (peak_at(middle) <= middle ? most : least) = middle;
+    }
+    if (const std::int64_t peak = peak_at(most); peak > limit && peak_at(peak) <= peak) most = peak;
+  } catch (const Error&) {  // a search for the optimum gives up: this limit is the smallest that was found
   }
   result.minimum_bytes = most;
   return result;

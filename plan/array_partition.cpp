@@ -12,6 +12,7 @@
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/memory/memory_policies.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/memory_budget.h>
 
 namespace tandem::engine {
 namespace {
@@ -20,6 +21,7 @@ struct Turn {
   std::int64_t peak_bytes = 0;
   double ms = 0;
   std::string why_not{};
+  std::int64_t smallest = 0;  // as in PartitionVerdict
 };
 
 bool takes_pairs(const Strategy& s) { return s.memory_plan.empty() || memory_policy(s.memory_plan).pairs; }
@@ -27,6 +29,8 @@ bool takes_pairs(const Strategy& s) { return s.memory_plan.empty() || memory_pol
 Turn judge(const Graph& forward, const Strategy& strategy) try {
   const Program program = build(forward, strategy);
   return {planned_peak(program), simulated_batch_seconds(program) * kMsPerSecond};
+} catch (const BudgetTooSmall& e) {
+  return {.why_not = e.what(), .smallest = e.smallest};
 } catch (const Error& e) {
   return {.why_not = e.what()};
 }
@@ -80,13 +84,17 @@ std::vector<PartitionVerdict> judge_partitions(const Graph& forward, const Strat
   std::vector<PartitionVerdict> verdicts;
   for (ArrayPartition& partition : partitions_of(strategy)) {
     PartitionVerdict verdict{std::move(partition)};
+    bool memory_would_do = true;
     for (const auto& arrays : verdict.partition) {
       const auto [turn, fresh] = turns.try_emplace(arrays);
       if (fresh) turn->second = judge(forward, of_turn(strategy, arrays));
       verdict.peak_bytes = std::max(verdict.peak_bytes, turn->second.peak_bytes);
       verdict.ms += turn->second.ms;
       if (verdict.why_not.empty()) verdict.why_not = turn->second.why_not;
+      if (!turn->second.why_not.empty() && turn->second.smallest == 0) memory_would_do = false;
+      verdict.smallest = std::max(verdict.smallest, turn->second.smallest);
     }
+    if (!memory_would_do) verdict.smallest = 0;
     verdicts.push_back(std::move(verdict));
   }
   return verdicts;
@@ -97,10 +105,17 @@ const PartitionVerdict& shortest(const std::vector<PartitionVerdict>& verdicts) 
   for (const PartitionVerdict& v : verdicts)
     if (v.why_not.empty() && (!best || v.ms < best->ms)) best = &v;
   if (best) return *best;
-  std::vector<std::string> reasons;
+  const PartitionVerdict* least = nullptr;
   for (const PartitionVerdict& v : verdicts)
-    reasons.push_back(fmt::format("{}: {}", to_string(v.partition), v.why_not));
-  throw Error(fmt::format("no partition of the models is possible: {}", fmt::join(reasons, "; ")));
+    if (v.smallest > 0 && (!least || v.smallest < least->smallest)) least = &v;
+  if (least)
+    throw BudgetTooSmall(
+        fmt::format(
+            "the memory budget is too small for each of the {} of the models: the smallest budget that "
+            "works is {}, for {}. Use smaller batches, or fewer models",
+            counted(std::ssize(verdicts), "partition"), least->smallest, to_string(least->partition)),
+        least->smallest);
+  throw Error(fmt::format("no partition of the models is possible: {}", verdicts.at(0).why_not));
 }
 
 }  // namespace tandem::engine

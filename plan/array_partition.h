@@ -30,12 +30,14 @@ struct PartitionVerdict {
   std::int64_t peak_bytes = 0;  ///< planned, of the turn that needs most
   double ms = 0;                ///< predicted, for a batch of all models
   std::string why_not{};        ///< why it is impossible; empty: it is possible
+  std::int64_t smallest = 0;    ///< budget with which it is possible; 0: `why_not` is no matter of memory
 };
 
 /// Plans each partition of the strategy's models, by its budget, memory plan and profile.
 std::vector<PartitionVerdict> judge_partitions(const Graph& forward, const Strategy& strategy);
 
-/// Returns the possible one that takes the least time. Throws Error with the reasons if there is none.
+/// Returns the possible one that takes the least time. Throws Error if there is none, with the smallest budget
+/// of all, or if no budget would do, with the reason of the first.
 const PartitionVerdict& shortest(const std::vector<PartitionVerdict>& verdicts);
 
 /// Returns the strategy of one turn of a partition.

@@ -145,11 +145,12 @@ class Planning {
   }
 
   [[noreturn]] void refuse() const {
-    throw Error(
+    throw BudgetTooSmall(
         fmt::format("the memory budget of {} bytes is too small: the smallest budget that works with '{}' is "
                     "{}{}. Use smaller batches or micro-batches",
                     budget_, policy_.name, least_,
-                    problems_.size() == 1 ? "" : fmt::format(", of which device {} needs most", fullest_)));
+                    problems_.size() == 1 ? "" : fmt::format(", of which device {} needs most", fullest_)),
+        least_);
   }
 
   const ListedGraph& step_;
@@ -184,10 +185,12 @@ void check_budget(const Program& p, std::int64_t budget) {
   const std::int64_t peak = planned_peak(p, fullest);
   if (peak <= budget) return;
   const std::string where = p.devices == 1 ? "" : fmt::format(", of which device {} needs most", fullest);
-  throw Error(fmt::format(
-      "the memory budget of {} bytes is too small for this plan{}: by {}; the smallest budget that works "
-      "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
-      budget, where, counted(peak - budget, "byte"), peak));
+  throw BudgetTooSmall(
+      fmt::format(
+          "the memory budget of {} bytes is too small for this plan{}: by {}; the smallest budget that "
+          "works with it is {}. Swap or recompute more activations, or use smaller micro-batches",
+          budget, where, counted(peak - budget, "byte"), peak),
+      peak);
 }
 
 void check_host_budget(const Program& p, std::int64_t budget) {

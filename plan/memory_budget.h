@@ -1,12 +1,22 @@
 #pragma once
+#include <cstdint>
+#include <string>
 #include <vector>
 
+#include <tandem/core/base/error.h>
 #include <tandem/core/schedule/lower.h>
 #include <tandem/memory/memory_decisions.h>
 #include <tandem/memory/step_problem.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem::engine {
+
+/// A step does not fit into its memory budget.
+class BudgetTooSmall : public Error {
+ public:
+  BudgetTooSmall(const std::string& message, std::int64_t smallest) : Error(message), smallest(smallest) {}
+  std::int64_t smallest;  ///< budget that was found to work, in bytes
+};
 
 /// The memory plan of one device.
 struct DevicePlan {
@@ -25,13 +35,12 @@ bool plans_memory(const Strategy& strategy, const Program& plain);
 /// Plans the memory of a step by the strategy's policy, device by device, and carries the plans out. `plain`
 /// is the Program of the step without a plan, and `options` are those that lowered it. A plan counts live
 /// bytes, and a budget is of the extent of memory: so it plans with smaller and smaller limits until the
-/// placement is within the budget. Throws Error if there is no such plan, with the smallest budget that was
-/// found. A strategy with the plans of an earlier run repeats these, and throws Error if they are for another
-/// step.
+/// placement is within the budget. Throws BudgetTooSmall if there is no such plan. A strategy with the plans
+/// of an earlier run repeats these, and throws Error if they are for another step.
 PlannedMemory within_budget(const ListedGraph& step, const Program& plain, const LowerOptions& options,
                             const Strategy& strategy);
 
-/// Throws Error if a device's planned peak exceeds the budget, naming the device and the smallest budget.
+/// Throws BudgetTooSmall if a device's planned peak exceeds the budget. The message names the device.
 void check_budget(const Program& program, std::int64_t budget);
 /// Throws Error if a device's swaps take more of the host's memory than its budget. 0: there is none.
 void check_host_budget(const Program& program, std::int64_t budget);

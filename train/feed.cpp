@@ -62,6 +62,7 @@ TrainFeed::TrainFeed(const std::vector<DatasetPtr>& data, const LoaderOptions& l
       skipped_(std::move(skipped)),
       measured_(std::move(measured)) {
   for (const DatasetPtr& d : data) loaders_.push_back(std::make_unique<Loader>(d, loader));
+  active_ = [models = seeds_.size()] { return std::vector<char>(models, 1); };
 }
 
 void TrainFeed::start(std::int64_t first, std::int64_t end) {
@@ -77,7 +78,7 @@ void TrainFeed::fill(const HostInput& in) {
     for (std::size_t m = 0; m < seeds_.size(); ++m) rates.push_back(rate_(m, in.batch));
     return fill_rates(rates, in);
   }
-  if (in.name == kActiveInput && active_) return fill_active(active_(), in);
+  if (in.name == kActiveInput) return fill_active(active_(), in);
   fill_batch(in);
 }
 

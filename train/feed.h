@@ -26,7 +26,7 @@ class TrainFeed final : public engine::Host {
   TrainFeed(const std::vector<DatasetPtr>& data, const LoaderOptions& loader, int microbatches,
             std::vector<std::uint64_t> seeds, Rate rate, Arrived arrived, Skipped skipped = {},
             Measured measured = {});
-  /// From here on `active` says which models are updated, if the Program asks.
+  /// From here on `active` says which models are updated, if the Program asks; before, all are.
   void set_active(Active active) { active_ = std::move(active); }
 
   std::int64_t batches_per_epoch() const { return loaders_[0]->batches_per_epoch(); }

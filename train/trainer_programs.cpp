@@ -154,9 +154,9 @@ void Trainer::add_evaluation() {
   std::optional<Program> evaluation;
   while (!evaluation) try {
       evaluation = program(samples, false);
-    } catch (const Error&) {
+    } catch (const BudgetTooSmall&) {
       const std::int64_t half = samples / 2 / strategy_.replicas * strategy_.replicas;
-      if (strategy_.memory_budget == 0 || half == 0) throw;
+      if (half == 0) throw;
       samples = half;
     }
   test_ = std::make_unique<TestFeed>(options_.test, loader_options(options_, samples, evaluation->max_lag),

@@ -220,6 +220,23 @@ IdVector<InstructionId, double> instruction_seconds(const Program& program, cons
   return result;
 }
 
+namespace {
+
+// A copy instruction outside its Program.
+struct LoneCopy {
+  LoneCopy(const Instruction& s, const KernelTable& kernels)
+      : bytes(s.inputs[0].bytes()),
+        kernel(kernels.make({.op = *s.op, .inputs = s.inputs, .outputs = s.outputs, .tag = s.tag})) {}
+  void run(const void* from, void* to) const {
+    const RankContext rank;
+    kernel->run({.in = &from, .out = &to, .workspace = nullptr, .batch = 0, .rank = &rank});
+  }
+  std::int64_t bytes;
+  KernelPtr kernel;
+};
+
+}  // namespace
+
 double copy_slowdown(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state) {
   const auto lane = [&](InstructionId s) { return program.lane_of(s).kind; };
   std::vector<InstructionId> copies;
@@ -234,10 +251,16 @@ double copy_slowdown(const Program& program, const KernelTable& kernels, Host& h
     return sum;
   };
   const double alone = compute_seconds();
-  Replica other(program, kernels, host);
+  std::vector<LoneCopy> lone;
+  std::int64_t most = 0;
+  for (const InstructionId s : copies) {
+    lone.emplace_back(program.instruction(s), kernels);
+    most = std::max(most, lone.back().bytes);
+  }
+  std::vector<std::byte> from(static_cast<std::size_t>(most)), to(from.size());
   const std::jthread copying([&](const std::stop_token& stop) {
     while (!stop.stop_requested())
-      for (const InstructionId s : copies) other.execute(s, 0);
+      for (const LoneCopy& copy : lone) copy.run(from.data(), to.data());
   });
   return compute_seconds() / alone;
 }

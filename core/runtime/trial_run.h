@@ -18,8 +18,8 @@ IdVector<InstructionId, double> instruction_seconds(const Program& program, cons
 
 /// Returns how many times as long the compute instructions of a Program with swaps take while its copies move
 /// beside them. They run as for `instruction_seconds`, first alone, then while another thread repeats all
-/// copies in a memory of its own, each over its link. 1 if the Program has no copies. Throws Error as a run
-/// does.
+/// copies, each over its link, between two buffers as large as the largest value. 1 if the Program has no
+/// copies. Throws Error as a run does.
 double copy_slowdown(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state);
 
 /// The seconds of a forward, of a backward with its update, and of both beside each other.

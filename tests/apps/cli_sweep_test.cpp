@@ -79,8 +79,11 @@ TEST_F(CliSweep, TakesTurnsByEpoch) {
 TEST_F(CliSweep, ABudgetMakesModelsTakeTurnsAndItsPlanRepeatsThem) {
   const std::string train = TANDEM_BIN
       "/train_cifar --arch resnet20 -b 16 --synthetic-train 32 --synthetic-test 16 --epochs 2 --threads 1 --models 4 ";
-  const Ended planned = succeed(train + "--memory-budget 16MB --output " + file("planned"));
+  const Ended planned = succeed(train + "--memory-budget 16MB --log-level debug --output " + file("planned"));
   EXPECT_NE(std::string::npos, (planned.out + planned.err).find("in turns of arrays: (1, 1) (1, 1)"))
+      << planned.err;
+  EXPECT_EQ(std::string::npos, (planned.out + planned.err).find("an array of 1 model does not fit"))
+      << "it is measured\n"
       << planned.err;
   EXPECT_EQ(read("planned/plan.json").at("turns"), (std::vector{2, 2}));
   EXPECT_LE(read("planned/summary.json").at("peak_bytes"), 16'000'000);
@@ -95,8 +98,7 @@ TEST_F(CliSweep, ModelsLeaveARepeatedMemoryPlan) {
   const std::string train = TANDEM_BIN
       "/train_cifar --arch resnet20 -b 16 --synthetic-train 40 --synthetic-test 16 --epochs 4 --threads 1 "
       "--sweep lr=0.05,1e30,0.02 ";
-  const Ended planned =
-      succeed(train + "--memory-budget 21MB --output " + file("planned"));
+  const Ended planned = succeed(train + "--memory-budget 21MB --output " + file("planned"));
   EXPECT_NE(std::string::npos, (planned.out + planned.err).find("model 1 has diverged")) << planned.err;
   succeed(train + "--plan " + file("planned/plan.json") + " --output " + file("again"));
   EXPECT_LE(read("again/summary.json").at("peak_bytes"), 21'000'000);
@@ -186,6 +188,27 @@ TEST_F(CliSweep, DrawsADifferentValueForEachModel) {
     EXPECT_LE(std::stod(rate), 1e-1);
   }
   EXPECT_EQ(6u, rates.size());
+}
+
+TEST_F(CliSweep, DrawsFromNarrowRangesAndWholeNumbers) {
+  const Ended sweep = succeed(
+      base() +
+      "--arch mlp --steps 1 -b 50 --models 4 --sweep 'lr~uniform(0.10001,0.10004);seed~uniform(0,1000)'");
+  std::set<std::string> rates, seeds;
+  for (int m = 0; m < 4; ++m) {
+    std::istringstream words(command_of(sweep, m));
+    for (std::string word, before; words >> word; before = word) {
+      if (before == "--lr") rates.insert(word);
+      if (before == "--seed") seeds.insert(word);
+    }
+  }
+  EXPECT_EQ(4u, rates.size());
+  EXPECT_EQ(4u, seeds.size());
+  for (const std::string& rate : rates) {
+    EXPECT_GT(std::stod(rate), 0.10001);
+    EXPECT_LT(std::stod(rate), 0.10004);
+  }
+  for (const std::string& seed : seeds) EXPECT_EQ(std::string::npos, seed.find('.')) << seed;
 }
 
 TEST_F(CliSweep, DropoutOfZeroIsASingleRunsToo) {

@@ -134,8 +134,20 @@ TEST(Arrays, JudgesPartitionsByTimeAndBudget) {
   s.memory_budget = free[0].peak_bytes * 9 / 10;
   EXPECT_EQ("", judge_partitions(forward, s)[0].why_not);
   s.memory_budget = 1000;
-  expect_error([&] { shortest(judge_partitions(forward, s)); },
-               {"no partition", "(2, 2): the memory budget"});
+  std::int64_t smallest = 0;
+  try {
+    shortest(judge_partitions(forward, s));
+  } catch (const BudgetTooSmall& e) {
+    smallest = e.smallest;
+    EXPECT_NE(std::string::npos, std::string(e.what()).find("too small for each of the 3 partitions"))
+        << e.what();
+  }
+  s.memory_budget = smallest;
+  EXPECT_EQ("", shortest(judge_partitions(forward, s)).why_not) << "the budget that it named works";
+  s.memory_plan = "mu-two+";
+  s.stages = 2;  // a plan is of a schedule that flushes
+  s.schedule = "dualpipe";
+  expect_error([&] { shortest(judge_partitions(forward, s)); }, {"no partition of the models is possible"});
 }
 
 TEST(Arrays, NeedOneStageAndOneMicrobatch) {

@@ -65,7 +65,9 @@ TEST(MemoryPlanRun, AFailedAllocationIsAnException) {
     fail_allocation_after(-1);
     EXPECT_EQ(expected, losses()) << "after allocation " << k << " had failed";
   }
-  if (all > 0) EXPECT_GT(failed, 10);
+  if (all > 0) {
+    EXPECT_GT(failed, 10);
+  }
 }
 
 }  // namespace
