@@ -10,6 +10,7 @@
 #include <tandem/core/runtime/profile.h>
 #include <tandem/core/schedule/program_json.h>
 #include <tandem/datasets/cifar.h>
+#include <tandem/memory/memory_policies.h>
 #include <tandem/plan/plan_file.h>
 
 #include "expect_error.h"
@@ -105,6 +106,18 @@ std::string program_text() {
   {"name": "U", "lane": 1, "lag": 1, "phase": "update", "reads": ["b", "w@1"], "writes": ["w"], "after": [{"step": "G", "back": 1}]}]})";
 }
 
+std::string memory_problem_text() {
+  return R"({"graphs": [{"name": "g", "nodes": [
+  {"name": "A", "phase": "forward", "run_ms": 1.5, "workspace_bytes": 16, "inputs": [1, 2], "outputs": [3]},
+  {"name": "L", "phase": "forward", "run_ms": 1, "workspace_bytes": 0, "inputs": [3], "outputs": [4]},
+  {"name": "dA", "phase": "backward", "run_ms": 2, "workspace_bytes": 0, "inputs": [1, 3], "outputs": [5]},
+  {"name": "U", "phase": "update", "run_ms": 1, "workspace_bytes": 0, "inputs": [2, 5], "outputs": []}]}],
+ "values": [{"id": 1, "bytes": 64, "kind": "input"}, {"id": 2, "bytes": 32, "kind": "parameter"},
+  {"id": 3, "bytes": 640, "kind": "intermediate"}, {"id": 4, "bytes": 4, "kind": "output"},
+  {"id": 5, "bytes": 32, "kind": "gradient"}],
+ "link": {"bytes_per_ms": 100, "duplex": true}, "static_bytes": 32})";
+}
+
 std::vector<Format> formats() {
   return {
       {"Program", program_text(),
@@ -120,6 +133,15 @@ std::vector<Format> formats() {
        [](const std::string& file) {
          Strategy strategy;
          read_plan(file, strategy);
+       }},
+      // What is read can be planned.
+      {"MemoryProblem", memory_problem_text(),
+       [](const std::string& file) {
+         const MemoryProblem problem = read_memory_problem(file);
+         for (const char* policy : {"vdnn", "checkpoint", "mu-two+"}) {
+           const MemoryResult result = plan_memory(problem, 500, memory_policy(policy));
+           EXPECT_EQ(result.best.cost.peak_bytes, replay(problem, result.best.plan).peak_bytes);
+         }
        }},
       {"Profile", R"({"1 matmul f32[2, 3]": 0.000125, "2 relu f32[4]": 1e-7, "1 copy": 0})",
        [](const std::string& file) { Profile::read(file); }}};
