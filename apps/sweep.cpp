@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
 #include <type_traits>
 
@@ -291,6 +292,17 @@ std::string command_of_model(const TrainOptions& o, int model) {
   for (const Flag* flag : flags_of_model(o, model, one))
     if (const std::string text = typed(*flag, one); !text.empty()) command += " " + text;
   return command;
+}
+
+std::string models_that_repeat_others(const TrainOptions& o) {
+  std::map<std::string, int> first;  // model of a command
+  std::vector<std::string> repeats;
+  for (int m = 0; m < o.models && !o.swept.empty(); ++m)
+    if (const auto [known, fresh] = first.emplace(command_of_model(o, m), m); !fresh)
+      repeats.push_back(fmt::format("{} repeats {}", m, known->second));
+  return repeats.empty() ? ""
+                         : fmt::format("models differ only in flags that have no effect on them: model {}",
+                                       fmt::join(repeats, ", "));
 }
 
 std::string config_of_model(const TrainOptions& o, int model) {

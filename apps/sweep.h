@@ -34,5 +34,8 @@ TrainOptions options_of_model(const TrainOptions& options, int model);
 std::string command_of_model(const TrainOptions& options, int model);
 /// Returns the same as a file for --config.
 std::string config_of_model(const TrainOptions& options, int model);
+/// Returns a sentence that names the models of a sweep whose commands are equal to those of others; empty if
+/// there are none.
+std::string models_that_repeat_others(const TrainOptions& options);
 
 }  // namespace tandem::apps

@@ -149,6 +149,8 @@ void TrainingRun::perform() {
   if (const std::string turns = why_devices_take_turns(engine::schedule_of(strategy));
       is_main() && !options_.evaluate && !turns.empty())
     log_warning(turns);
+  if (const std::string twice = models_that_repeat_others(options_); is_main() && !twice.empty())
+    log_warning(twice);
   if (options_.simulate) {
     if (is_main() && !memory_.turns.empty())
       log_info(fmt::format("simulates the first of {}", counted(std::ssize(memory_.turns), "turn")));

@@ -39,6 +39,8 @@ void require_in_range(const MemoryProblem& problem, const MemoryPlan& plan) {
     throw Error("the memory plan names a node or value that its step does not have");
 }
 
+std::int64_t host_peak(const Program& p) { return std::ranges::max(p.memory, {}, &DeviceMemory::host).host; }
+
 class Planning {
  public:
   Planning(const ListedGraph& step, const Program& plain, const LowerOptions& options,
@@ -47,28 +49,46 @@ class Planning {
         options_(options),
         policy_(memory_policy(strategy.memory_plan.empty() ? "mu-two+" : strategy.memory_plan)),
         budget_(strategy.memory_budget),
+        host_budget_(strategy.host_budget),
         known_(strategy.known_memory_plans) {
     const BufferAssignment buffers = assign_buffers(step.graph, step.order, step.keep);
     for (int d = 0; d < plain.devices; ++d)
       problems_.push_back(step_problem(step, buffers, plain, d, strategy.copy_link));
   }
 
-  PlannedMemory run() { return known_.empty() ? planned_by_policy() : repeated(); }
+  PlannedMemory run() {
+    if (!known_.empty()) return take(repeated());
+    Try found = planned_by_policy();
+    if (host_budget_ == 0 || host_peak(found.program) <= host_budget_) return take(std::move(found));
+    for (StepProblem& p : problems_) p.problem.link = {};  // then plans only compute again
+    least_ = 0;
+    only_recomputes_ = true;
+    return take(planned_by_policy());
+  }
 
  private:
-  PlannedMemory planned_by_policy() {
+  using Limits = std::vector<std::int64_t>;  // of live bytes, by device
+  struct Try {
+    std::vector<CostedPlan> plans{};  // by device
+    Program program{};
+    bool is_feasible = true, fits = false;
+    double ms() const { return std::ranges::max(plans, {}, time_of).cost.time_ms; }
+    static double time_of(const CostedPlan& plan) { return plan.cost.time_ms; }
+  };
+
+  Try planned_by_policy() {
     Limits limits(problems_.size(), budget_ > 0 ? budget_ : std::numeric_limits<std::int64_t>::max());
     for (int i = 0; i < kMostTries; ++i) {
       Try now = planned_within(limits);
       if (!now.is_feasible) break;
-      if (now.fits) return take(std::move(now));
+      if (now.fits) return now;
       for (std::size_t d = 0; d < limits.size(); ++d)
         limits[d] -= std::max<std::int64_t>(0, planned_peak(now.program, static_cast<int>(d)) - budget_);
     }
-    return take(between_smallest_and(limits));
+    return between_smallest_and(limits);
   }
 
-  PlannedMemory repeated() {
+  Try repeated() {
     if (known_.size() < problems_.size())
       throw Error(fmt::format("the memory plan is for {}, and the step is on {}",
                               counted(std::ssize(known_), "device"),
@@ -85,17 +105,8 @@ class Planning {
       known.plans.push_back({found->plan, replay(step.problem, found->plan)});
     }
     known.program = program_of(known.plans);
-    return take(std::move(known));
+    return known;
   }
-
-  using Limits = std::vector<std::int64_t>;  // of live bytes, by device
-  struct Try {
-    std::vector<CostedPlan> plans{};  // by device
-    Program program{};
-    bool is_feasible = true, fits = false;
-    double ms() const { return std::ranges::max(plans, {}, time_of).cost.time_ms; }
-    static double time_of(const CostedPlan& plan) { return plan.cost.time_ms; }
-  };
 
   Try planned_within(const Limits& limits) {
     Try result;
@@ -146,17 +157,22 @@ class Planning {
 
   [[noreturn]] void refuse() const {
     throw BudgetTooSmall(
-        fmt::format("the memory budget of {} bytes is too small: the smallest budget that works with '{}' is "
-                    "{}{}. Use smaller batches or micro-batches",
-                    budget_, policy_.name, least_,
-                    problems_.size() == 1 ? "" : fmt::format(", of which device {} needs most", fullest_)),
+        fmt::format(
+            "the memory budget of {} bytes is too small: the smallest budget that works with '{}'{} is "
+            "{}{}. Use smaller batches or micro-batches",
+            budget_, policy_.name,
+            only_recomputes_
+                ? fmt::format(" and without swaps, which exceed the host budget of {},", host_budget_)
+                : "",
+            least_, problems_.size() == 1 ? "" : fmt::format(", of which device {} needs most", fullest_)),
         least_);
   }
 
   const ListedGraph& step_;
   const LowerOptions& options_;
   const MemoryPolicy& policy_;
-  std::int64_t budget_;
+  const std::int64_t budget_, host_budget_;
+  bool only_recomputes_ = false;  // since swaps exceed the host's budget
   const std::vector<KnownMemoryPlan>& known_;
   std::int64_t least_ = 0;  // the smallest peak of all placements, and the device that needs it
   int fullest_ = 0;
@@ -194,12 +210,11 @@ void check_budget(const Program& p, std::int64_t budget) {
 }
 
 void check_host_budget(const Program& p, std::int64_t budget) {
-  for (const DeviceMemory& memory : p.memory)
-    if (budget > 0 && memory.host > budget)
-      throw Error(fmt::format(
-          "the host budget of {} bytes is too small: the memory plan keeps {} bytes of activations on the host. "
-          "Give more, or plan without a link to the host, so that activations are computed again",
-          budget, memory.host));
+  if (budget > 0 && host_peak(p) > budget)
+    throw Error(fmt::format(
+        "the host budget of {} bytes is too small: the memory plan keeps {} bytes of activations on the host. "
+        "Give more, or plan without a link to the host, so that activations are computed again",
+        budget, host_peak(p)));
 }
 
 }  // namespace tandem::engine

@@ -64,7 +64,8 @@ struct Strategy {
   /// A name in memory_policies(), which plans the memory; empty: mu-two+ plans if the budget is exceeded.
   std::string memory_plan{};
   engine::CopyLink copy_link{};  ///< to the host, for swaps; without one, plans only recompute
-  std::int64_t host_budget = 0;  ///< bytes of the host for swapped activations, per device; 0: no limit
+  /// Bytes of the host for swapped activations, per device; 0: no limit. If a plan needs more, it swaps none.
+  std::int64_t host_budget = 0;
   /// Instead of a policy: the plans of an earlier run of this step, by device (plan/plan_file.h).
   std::vector<KnownMemoryPlan> known_memory_plans{};
 

@@ -190,6 +190,16 @@ TEST_F(CliSweep, DrawsADifferentValueForEachModel) {
   EXPECT_EQ(6u, rates.size());
 }
 
+TEST_F(CliSweep, SaysWhichModelsRepeatOthers) {
+  const std::string sweep =
+      base() + "--arch mlp --steps 1 -b 50 --sweep 'opt=sgd,adam;betas=0.9:0.99,0.8:0.999'";
+  const Ended repeated = succeed(sweep);
+  const std::string said = repeated.out + repeated.err;
+  EXPECT_NE(std::string::npos, said.find("model 1 repeats 0\n")) << said;
+  const Ended different = succeed(base() + "--arch mlp --steps 1 -b 50 --sweep 'opt=sgd,adam;wd=0,0.1'");
+  EXPECT_EQ(std::string::npos, (different.out + different.err).find("repeats")) << different.err;
+}
+
 TEST_F(CliSweep, DrawsFromNarrowRangesAndWholeNumbers) {
   const Ended sweep = succeed(
       base() +
