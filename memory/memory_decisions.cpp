@@ -48,8 +48,9 @@ struct Uses {
   int last_forward = kNever;    // the last reader of its graph's forward, or where it is made
   int first_backward = kNever;  // the first and last readers of backward and update
   int last_backward = kNever;
-  bool in_forward = false;  // forward makes it
-  bool wraps = false;       // backward reads it in the period after
+  std::vector<int> forward{}, backward{};  // of a value that may rest: where it is made and read, and read
+  bool in_forward = false;                 // forward makes it
+  bool wraps = false;                      // backward reads it in the period after
 };
 
 class Planner {
@@ -57,18 +58,15 @@ class Planner {
   Planner(const MemoryProblem& p, const MemoryDecisions& d, std::int64_t limit)
       : p_(p), d_(d), limit_(limit), list_(merged(p, d)), uses_(p.values.size()) {
     for (int i = 0; i < std::ssize(list_); ++i) add_uses(i);
-    for (int v = 0; v < std::ssize(uses_); ++v) {
-      Uses& u = uses_[static_cast<std::size_t>(v)];
+    for (Uses& u : uses_)
       u.wraps = u.made != kNever && u.first_backward != kNever && u.first_backward < u.made;
-      keeps_inputs_ =
-          keeps_inputs_ || treated(v) == Treatment::recompute || treated(v) == Treatment::recompute_and_keep;
-    }
   }
 
   std::optional<CostedPlan> plan() {
     do {
       if (!find_closures()) return std::nullopt;
     } while (take_from_repeats());
+    find_last_reads();
     find_repeats();
     find_deadlines();
     prompts_.assign(uses_.size(), kNever);
@@ -87,8 +85,10 @@ class Planner {
   bool is_given(int v) const { return kind(v) == Kind::parameter || kind(v) == Kind::input; }
   Treatment treated(int v) const {
     const Uses& u = uses(v);
-    const bool may = kind(v) == Kind::intermediate && u.in_forward && u.first_backward != kNever;
-    return may ? d_.values[static_cast<std::size_t>(v)] : Treatment::retain;
+    const Treatment t = d_.values[static_cast<std::size_t>(v)];
+    const bool may = kind(v) == Kind::intermediate && u.in_forward &&
+                     (u.first_backward != kNever || t == Treatment::recompute_each);
+    return may ? t : Treatment::retain;
   }
 
   // Where an update changes a parameter.
@@ -105,31 +105,64 @@ class Planner {
       u.producer = list_[static_cast<std::size_t>(i)];
       u.in_forward = n.phase == Phase::forward;
       u.last_forward = std::max(u.last_forward, i);
+      if (may_rest(v)) u.forward.push_back(i);
     }
     for (const int v : n.inputs) {
       if (n.phase == Phase::update && kind(v) == Kind::parameter) updates_.emplace(v, i);
       Uses& u = uses_[static_cast<std::size_t>(v)];
       if (n.phase == Phase::forward) {
         u.last_forward = std::max(u.last_forward, i);
+        if (may_rest(v)) u.forward.push_back(i);
       } else {
         if (u.first_backward == kNever) u.first_backward = i;
         u.last_backward = i;
+        if (may_rest(v)) u.backward.push_back(i);
       }
     }
   }
 
-  // Whether a value is on the device at place i of backward without being computed again there.
+  bool is_forward(int i) const { return node(list_[static_cast<std::size_t>(i)]).phase == Phase::forward; }
+  bool may_rest(int v) const {
+    const Treatment t = d_.values[static_cast<std::size_t>(v)];
+    return t == Treatment::recompute_each || t == Treatment::recompute_in_backward;
+  }
+  // Whether a value that is used at some place is freed there, although the same pass reads it again later. A
+  // pair's first graph cannot: its forward comes after the update of the weights.
+  bool rests_between(int v, int use, int next) const {
+    const bool in_forward = is_forward(use);
+    if (in_forward && (treated(v) == Treatment::recompute_in_backward || uses(v).wraps)) return false;
+    return treated(v) != Treatment::retain && next > use + 1;
+  }
+  // Whether it has been freed so between two of these places, the latter of which is at place i or behind.
+  bool rests_in(int v, const std::vector<int>& places, int i) const {
+    const auto next = std::ranges::lower_bound(places, i);
+    return next != places.begin() && next != places.end() && rests_between(v, *std::prev(next), *next);
+  }
+  bool rests_after(int v, int use) const {
+    const std::vector<int>& places = is_forward(use) ? uses(v).forward : uses(v).backward;
+    const auto next = std::ranges::upper_bound(places, use);
+    return next != places.end() && rests_between(v, use, *next);
+  }
+  // Whether a value is computed again at place i, which reads it.
+  bool is_made_again_at(int v, int i) const {
+    if (!is_forward(i) && i == uses(v).first_backward) return is_recomputed_for_backward(treated(v));
+    const std::vector<int>& places = is_forward(i) ? uses(v).forward : uses(v).backward;
+    return std::ranges::binary_search(places, i) && rests_in(v, places, i);
+  }
+
+  // Whether a value is on the device at place i without being computed again there.
   bool is_there(int v, int i) const {
     if (is_given(v)) return true;
     const Uses& u = uses(v);
+    const Treatment t = treated(v);
+    if (is_made_again_at(v, i) || rests_in(v, u.forward, i) || rests_in(v, u.backward, i)) return false;
+    if (is_forward(i))
+      return i <= u.last_forward || kind(v) == Kind::output ||
+             (u.first_backward != kNever && t != Treatment::swap && !is_recomputed_for_backward(t));
     if (u.first_backward == kNever || i > u.last_backward) return false;
-    switch (treated(v)) {
-      case Treatment::retain: return u.in_forward || u.made <= i;
-      case Treatment::swap: return true;
-      case Treatment::recompute: return i > u.first_backward;
-      case Treatment::recompute_and_keep: return i > u.first_backward || contains(kept_, v);
-    }
-    return false;
+    if (t == Treatment::retain) return u.in_forward || u.made <= i;
+    if (t == Treatment::recompute_and_keep) return i > u.first_backward || contains(kept_, v);
+    return !is_recomputed_for_backward(t) || i > u.first_backward;
   }
 
   // Adds the nodes that make v again at place i, sources first. Returns false if one cannot be repeated.
@@ -153,14 +186,10 @@ class Planner {
     for (int i = 0; i < std::ssize(list_); ++i) {
       std::vector<int> made;
       const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
-      if (n.phase == Phase::forward) continue;
-      for (const int v : n.inputs) {
-        const Uses& u = uses(v);
-        const bool again = treated(v) == Treatment::recompute || treated(v) == Treatment::recompute_and_keep;
-        if (again && u.first_backward == i &&
-            !add_closure(v, i, closures_[static_cast<std::size_t>(i)], made))
+      for (const int v : n.inputs)
+        if (is_made_again_at(v, i) && !add_closure(v, i, closures_[static_cast<std::size_t>(i)], made))
           return false;
-      }
+      if (n.phase == Phase::forward) continue;
       for (const int v : made)
         if (treated(v) == Treatment::recompute_and_keep && i <= uses(v).last_backward) kept_.push_back(v);
     }
@@ -179,6 +208,19 @@ class Planner {
           }
     return any;
   }
+
+  // Inputs stay until the last node that reads them, or repeats with them. A pair's are read in each period.
+  void find_last_reads() {
+    last_reads_.assign(uses_.size(), p_.is_pair() ? std::numeric_limits<int>::max() : kNever);
+    for (int i = 0; i < std::ssize(list_) && !p_.is_pair(); ++i) {
+      const auto reads = [&](const MemoryNode& n) {
+        for (const int v : n.inputs) last_reads_[static_cast<std::size_t>(v)] = i;
+      };
+      reads(node(list_[static_cast<std::size_t>(i)]));
+      for (const Place place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
+    }
+  }
+  int last_read(int v) const { return last_reads_[static_cast<std::size_t>(v)]; }
 
   // A node that is repeated makes all of its outputs again, also those that are there: these are free from
   // their last use before on.
@@ -230,8 +272,9 @@ class Planner {
           if (treated(v) == Treatment::swap && i <= uses(v).last_backward)
             deadlines_[static_cast<std::size_t>(v)] = std::min(deadlines_[static_cast<std::size_t>(v)], i);
       };
+      if (is_forward(i)) continue;
       for (const Place place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
-      if (const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]); n.phase != Phase::forward) reads(n);
+      reads(node(list_[static_cast<std::size_t>(i)]));
     }
   }
   int deadline(int v) const { return deadlines_[static_cast<std::size_t>(v)]; }
@@ -345,12 +388,10 @@ class Planner {
                            [&](Place later) { return contains(node(later).inputs, v); });
       };
       const auto remains = [&](int v) {
-        const Uses& u = uses(v);
-        if (is_given(v)) return true;
-        if (u.first_backward == kNever || i > u.last_backward) return false;
-        const Treatment t = treated(v);
-        return t == Treatment::retain || t == Treatment::swap || t == Treatment::recompute_and_keep ||
-               i >= u.first_backward;
+        if (contains(node(list_[static_cast<std::size_t>(i)]).inputs, v)) return true;
+        if (kind(v) == Kind::input) return i < last_read(v);
+        return is_there(v, i) ||
+               (treated(v) == Treatment::recompute_and_keep && !is_forward(i) && i <= uses(v).last_backward);
       };
       for (const auto* values : {&n.inputs, &n.outputs})
         for (const int v : *values)
@@ -368,8 +409,12 @@ class Planner {
           free(v);
           continue;
         }
+        if (rests_after(v, i)) {
+          free(v);
+          continue;
+        }
         if (kind(v) == Kind::input) {
-          if (!p_.is_pair() && !keeps_inputs_ && i == std::max(u.last_forward, u.last_backward)) free(v);
+          if (i == last_read(v)) free(v);
         } else if (forward && u.in_forward) {
           if (i != u.last_forward) continue;
           if (u.first_backward == kNever) {
@@ -377,7 +422,7 @@ class Planner {
           } else if (treated(v) == Treatment::swap) {
             step(MemoryStep::Kind::d2h, v);
             leave(v);
-          } else if (treated(v) != Treatment::retain) {
+          } else if (is_recomputed_for_backward(treated(v))) {
             free(v);
           }
         } else if (i == u.last_backward || u.last_backward == kNever) {
@@ -392,7 +437,8 @@ class Planner {
       if (uses(v).wraps) {
         const bool is_made_first = !events_.empty() && !events_[static_cast<std::size_t>(v)].empty() &&
                                    events_[static_cast<std::size_t>(v)].front().makes;
-        if (treated(v) == Treatment::retain && !is_made_first) plan_.resident_at_start.push_back(v);
+        if (treated(v) != Treatment::swap && !is_recomputed_for_backward(treated(v)) && !is_made_first)
+          plan_.resident_at_start.push_back(v);
         if (treated(v) == Treatment::swap) plan_.host_at_start.push_back(v);
       }
     machine_.emplace(p_, plan_.resident_at_start, plan_.host_at_start);
@@ -427,8 +473,8 @@ class Planner {
   std::int64_t limit_;
   std::vector<Place> list_;
   std::vector<Uses> uses_;
-  std::map<int, int> updates_;  // per parameter: the place of its update
-  bool keeps_inputs_ = false;
+  std::map<int, int> updates_;                // per parameter: the place of its update
+  std::vector<int> last_reads_;               // per value: the place
   std::vector<int> kept_;                     // computed again at an earlier place, and kept
   std::vector<std::vector<Place>> closures_;  // per place: the nodes that are repeated before it
   std::vector<std::vector<Event>> events_;    // of values that are made again while they are there
@@ -444,6 +490,10 @@ class Planner {
 };
 
 }  // namespace
+
+bool is_recomputed_for_backward(Treatment t) {
+  return t == Treatment::recompute || t == Treatment::recompute_and_keep || t == Treatment::recompute_each;
+}
 
 MemoryDecisions retain_all(const MemoryProblem& problem) {
   return {std::vector(problem.values.size(), Treatment::retain)};
@@ -463,6 +513,33 @@ std::vector<int> candidates_of(const MemoryProblem& problem) {
               problem.values[static_cast<std::size_t>(v)].kind == Kind::intermediate)
             found.push_back(v);
   }
+  return found;
+}
+
+std::vector<int> read_apart(const MemoryProblem& problem) {
+  std::vector<bool> apart(problem.values.size());
+  for (const MemoryGraph& graph : problem.graphs) {
+    std::vector<int> last(problem.values.size(), kNever);
+    std::vector<bool> in_forward(problem.values.size());
+    for (int n = 0; n < std::ssize(graph.nodes); ++n) {
+      const MemoryNode& node = graph.nodes[static_cast<std::size_t>(n)];
+      for (const auto* values : {&node.inputs, &node.outputs})
+        for (const int v : *values) {
+          const auto i = static_cast<std::size_t>(v);
+          const bool forward = node.phase == Phase::forward;
+          if (last[i] != kNever && in_forward[i] == forward && n > last[i] + 1) apart[i] = true;
+          last[i] = n;
+          in_forward[i] = forward;
+        }
+    }
+  }
+  std::vector<int> found;
+  for (const MemoryGraph& graph : problem.graphs)
+    for (const MemoryNode& node : graph.nodes)
+      for (const int v : node.outputs)
+        if (const auto i = static_cast<std::size_t>(v);
+            node.phase == Phase::forward && apart[i] && problem.values[i].kind == Kind::intermediate)
+          found.push_back(v);
   return found;
 }
 

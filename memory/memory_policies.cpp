@@ -256,7 +256,7 @@ MemoryDecisions mu_two(const MemoryProblem& problem, std::int64_t limit) {
 class LocalSearch {
  public:
   LocalSearch(const MemoryProblem& problem, std::int64_t limit)
-      : p_(problem), limit_(limit), candidates_(candidates_of(problem)) {
+      : p_(problem), limit_(limit), candidates_(candidates_of(problem)), read_apart_(read_apart(problem)) {
     if (problem.can_copy()) treatments_.insert(treatments_.begin() + 1, Treatment::swap);
     std::size_t nodes = 0;
     for (const MemoryGraph& graph : problem.graphs) nodes += graph.nodes.size();
@@ -268,8 +268,10 @@ class LocalSearch {
 
   MemoryDecisions run() {
     if (candidates_.empty()) return best_;
-    while (left_ > 0 && change_each()) {
-    }
+    do {
+      while (change_each(candidates_, treatments_)) {
+      }
+    } while (change_each(read_apart_, within_a_pass_));
     while (left_ > 0) change_two();
     return best_;
   }
@@ -288,10 +290,10 @@ class LocalSearch {
   }
   std::size_t draw(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(rng_); }
 
-  bool change_each() {
+  bool change_each(const std::vector<int>& values, const std::vector<Treatment>& treatments) {
     bool improved = false;
-    for (const int v : candidates_)
-      for (const Treatment t : treatments_) {
+    for (const int v : values)
+      for (const Treatment t : treatments) {
         MemoryDecisions d = best_;
         if (std::exchange(d.values[static_cast<std::size_t>(v)], t) != t) improved = try_plan(d) || improved;
       }
@@ -303,9 +305,14 @@ class LocalSearch {
       move_forward_nodes(d.forward_before[draw(2)]);
     else
       for (int i = 0; i < 2; ++i)
-        d.values[static_cast<std::size_t>(candidates_[draw(candidates_.size())])] =
-            treatments_[draw(treatments_.size())];
+        if (!read_apart_.empty() && draw(8) == 0)
+          change_one(d, read_apart_, within_a_pass_);
+        else
+          change_one(d, candidates_, treatments_);
     try_plan(d);
+  }
+  void change_one(MemoryDecisions& d, const std::vector<int>& values, const std::vector<Treatment>& to) {
+    d.values[static_cast<std::size_t>(values[draw(values.size())])] = to[draw(to.size())];
   }
   void move_forward_nodes(std::vector<int>& before) {
     const int change = draw(2) == 0 ? 1 : -1;
@@ -316,8 +323,9 @@ class LocalSearch {
 
   const MemoryProblem& p_;
   std::int64_t limit_;
-  std::vector<int> candidates_;
+  std::vector<int> candidates_, read_apart_;
   std::vector<Treatment> treatments_{Treatment::retain, Treatment::recompute, Treatment::recompute_and_keep};
+  const std::vector<Treatment> within_a_pass_{Treatment::recompute_each, Treatment::recompute_in_backward};
   std::size_t left_;  // plans to try
   MemoryDecisions best_;
   Rank rank_{std::numeric_limits<std::int64_t>::max(), kNever};

@@ -175,6 +175,55 @@ TEST(MemoryRepairs, CopiesQueueOnTheirChannel) {
   EXPECT_DOUBLE_EQ(35, two->cost.stall_ms);
 }
 
+// What a shortcut goes around can need its memory: then it is computed again within a pass, too.
+TEST(MemoryRepairs, AShortcutIsComputedAgainWithinBackward) {
+  Written g;
+  g.problem.link = {};
+  const int x = g.value(1, Kind::input), stem = g.value(10), a = g.value(10), b = g.value(10),
+            c = g.value(10), out = g.value(4, Kind::output), d = g.value(10), dc = g.value(10),
+            db = g.value(10), da = g.value(10);
+  g.graph("residual block");
+  g.node("stem", kForward, 1, {x}, {stem});
+  g.node("A", kForward, 2, {stem}, {a});
+  g.node("B", kForward, 2, {a}, {b});
+  g.node("C", kForward, 2, {b}, {c});
+  g.node("merge", kForward, 1, {c, stem}, {out});
+  g.node("dmerge", kBackward, 1, {stem, c}, {d});
+  g.node("dC", kBackward, 4, {d, b}, {dc});
+  g.node("dB", kBackward, 4, {dc, a}, {db}, /*workspace=*/20);
+  g.node("dA", kBackward, 4, {db, stem}, {da});
+  const CostedPlan plan = memory_policy("mu-two+").make(g.problem, 56);
+  EXPECT_LE(plan.cost.peak_bytes, 56) << "64 with the stem beside dB";
+  EXPECT_DOUBLE_EQ(1, plan.cost.recompute_ms) << "the stem, before dA";
+}
+
+TEST(MemoryRepairs, AShortcutIsComputedAgainWithinForward) {
+  Written g;
+  g.problem.link = {};
+  const int x = g.value(1, Kind::input), a = g.value(100), b = g.value(1), d = g.value(1), c = g.value(1),
+            gradient = g.value(1);
+  g.graph("shortcut");
+  g.node("A", kForward, 1, {x}, {a});
+  g.node("B", kForward, 1, {a}, {b});
+  g.node("D", kForward, 1, {b}, {d}, /*workspace=*/200);
+  g.node("C", kForward, 1, {a, d}, {c});
+  g.node("dC", kBackward, 1, {c}, {gradient});
+  const CostedPlan plan = memory_policy("mu-two+").make(g.problem, 250);
+  EXPECT_EQ(1 + 1 + 1 + 200, plan.cost.peak_bytes) << "of D, without a";
+  EXPECT_DOUBLE_EQ(1, plan.cost.recompute_ms);
+}
+
+// An input leaves after the last node that repeats with it.
+TEST(MemoryRepairs, AnInputLeavesAfterTheLastRepeat) {
+  Chain g;
+  const auto plan = plan_of(g.problem, g.with({{g.a, Treatment::recompute}}), kAny);
+  ASSERT_TRUE(plan);
+  const MemoryStep gone{Step::free, g.x}, again = of_node(Step::recompute, 0), last = of_node(Step::run, 6);
+  EXPECT_LT(place(plan->plan, again), place(plan->plan, gone));
+  EXPECT_LT(place(plan->plan, last), place(plan->plan, gone)) << "dA reads it";
+  EXPECT_LT(place(plan->plan, gone), place(plan->plan, of_node(Step::run, 7))) << "update does not";
+}
+
 // A pair's plan is a whole period: what graph 0's forward leaves at the end is there at the start.
 TEST(MemoryRepairs, APairEndsAsItBegan) {
   const Chain first;
