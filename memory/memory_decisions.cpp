@@ -155,10 +155,12 @@ class Planner {
     if (is_given(v)) return true;
     const Uses& u = uses(v);
     const Treatment t = treated(v);
-    if (is_made_again_at(v, i) || rests_in(v, u.forward, i) || rests_in(v, u.backward, i)) return false;
-    if (is_forward(i))
-      return i <= u.last_forward || kind(v) == Kind::output ||
-             (u.first_backward != kNever && t != Treatment::swap && !is_recomputed_for_backward(t));
+    if (rests_in(v, u.forward, i) || rests_in(v, u.backward, i)) return false;
+    if (is_forward(i)) {  // perhaps of a micro-batch behind v's backward
+      if (i <= u.last_forward || kind(v) == Kind::output) return true;
+      const bool is_read_later = u.first_backward != kNever && (u.wraps || i <= u.last_backward);
+      return is_read_later && t != Treatment::swap && !is_recomputed_for_backward(t);
+    }
     if (u.first_backward == kNever || i > u.last_backward) return false;
     if (t == Treatment::retain) return u.in_forward || u.made <= i;
     if (t == Treatment::recompute_and_keep) return i > u.first_backward || contains(kept_, v);
