@@ -1,0 +1,498 @@
+// How decisions become a list of instructions.
+#include <tandem/memory/memory_decisions.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
+
+#include <tandem/core/base/contains.h>
+#include <tandem/memory/memory_machine.h>
+
+namespace tandem::engine {
+namespace {
+
+using Kind = MemoryValue::Kind;
+constexpr int kNever = -1;
+
+struct Place {
+  int graph, node;
+};
+
+// The nodes in the order of their merged list. A pair's first graph begins with its backward pass.
+std::vector<Place> merged(const MemoryProblem& p, const MemoryDecisions& d) {
+  std::vector<Place> list;
+  if (!p.is_pair()) {
+    for (int n = 0; n < std::ssize(p.graphs[0].nodes); ++n) list.push_back({0, n});
+    return list;
+  }
+  for (int half = 0; half < 2; ++half) {
+    const int back = half, other = 1 - half;
+    const int forward = p.graphs[static_cast<std::size_t>(other)].forward_nodes();
+    int next = 0;
+    const int begin = p.graphs[static_cast<std::size_t>(back)].forward_nodes();
+    for (int n = begin; n < std::ssize(p.graphs[static_cast<std::size_t>(back)].nodes); ++n) {
+      const auto b = static_cast<std::size_t>(n - begin);
+      const int before = b < d.forward_before[half].size() ? d.forward_before[half][b] : 0;
+      while (next < std::min(before, forward)) list.push_back({other, next++});
+      list.push_back({back, n});
+    }
+    while (next < forward) list.push_back({other, next++});
+  }
+  return list;
+}
+
+// Where a value is made and read, as places of the merged list.
+struct Uses {
+  int made = kNever;
+  Place producer{kNever, kNever};
+  int last_forward = kNever;    // the last reader of its graph's forward, or where it is made
+  int first_backward = kNever;  // the first and last readers of backward and update
+  int last_backward = kNever;
+  std::vector<int> forward{}, backward{};  // of a value that may rest: where it is made and read, and read
+  bool in_forward = false;                 // forward makes it
+  bool wraps = false;                      // backward reads it in the period after
+};
+
+class Planner {
+ public:
+  Planner(const MemoryProblem& p, const MemoryDecisions& d, std::int64_t limit)
+      : p_(p), d_(d), limit_(limit), list_(merged(p, d)), uses_(p.values.size()) {
+    for (int i = 0; i < std::ssize(list_); ++i) add_uses(i);
+    for (Uses& u : uses_)
+      u.wraps = u.made != kNever && u.first_backward != kNever && u.first_backward < u.made;
+  }
+
+  std::optional<CostedPlan> plan() {
+    do {
+      if (!find_closures()) return std::nullopt;
+    } while (take_from_repeats());
+    find_last_reads();
+    find_repeats();
+    find_deadlines();
+    prompts_.assign(uses_.size(), kNever);
+    emit();  // without copies ahead of their reader
+    if (place_prompts()) emit();
+    return CostedPlan{std::move(plan_), cost_};
+  }
+
+ private:
+  const MemoryNode& node(Place place) const {
+    return p_.graphs[static_cast<std::size_t>(place.graph)].nodes[static_cast<std::size_t>(place.node)];
+  }
+  const Uses& uses(int v) const { return uses_[static_cast<std::size_t>(v)]; }
+  Kind kind(int v) const { return p_.values[static_cast<std::size_t>(v)].kind; }
+  std::int64_t bytes(int v) const { return p_.values[static_cast<std::size_t>(v)].bytes; }
+  bool is_given(int v) const { return kind(v) == Kind::parameter || kind(v) == Kind::input; }
+  Treatment treated(int v) const {
+    const Uses& u = uses(v);
+    const Treatment t = d_.values[static_cast<std::size_t>(v)];
+    const bool may = kind(v) == Kind::intermediate && u.in_forward &&
+                     (u.first_backward != kNever || t == Treatment::recompute_each);
+    return may ? t : Treatment::retain;
+  }
+
+  // Where an update changes a parameter.
+  int updated_at(int v) const {
+    const auto found = updates_.find(v);
+    return found == updates_.end() ? std::numeric_limits<int>::max() : found->second;
+  }
+
+  void add_uses(int i) {
+    const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
+    for (const int v : n.outputs) {
+      Uses& u = uses_[static_cast<std::size_t>(v)];
+      u.made = i;
+      u.producer = list_[static_cast<std::size_t>(i)];
+      u.in_forward = n.phase == Phase::forward;
+      u.last_forward = std::max(u.last_forward, i);
+      if (may_rest(v)) u.forward.push_back(i);
+    }
+    for (const int v : n.inputs) {
+      if (n.phase == Phase::update && kind(v) == Kind::parameter) updates_.emplace(v, i);
+      Uses& u = uses_[static_cast<std::size_t>(v)];
+      if (n.phase == Phase::forward) {
+        u.last_forward = std::max(u.last_forward, i);
+        if (may_rest(v)) u.forward.push_back(i);
+      } else {
+        if (u.first_backward == kNever) u.first_backward = i;
+        u.last_backward = i;
+        if (may_rest(v)) u.backward.push_back(i);
+      }
+    }
+  }
+
+  bool is_forward(int i) const { return node(list_[static_cast<std::size_t>(i)]).phase == Phase::forward; }
+  bool may_rest(int v) const {
+    const Treatment t = d_.values[static_cast<std::size_t>(v)];
+    return t == Treatment::recompute_each || t == Treatment::recompute_in_backward;
+  }
+  // Whether a value that is used at some place is freed there, although the same pass reads it again later. A
+  // pair's first graph cannot: its forward comes after the update of the weights.
+  bool rests_between(int v, int use, int next) const {
+    const bool in_forward = is_forward(use);
+    if (in_forward && (treated(v) == Treatment::recompute_in_backward || uses(v).wraps)) return false;
+    return treated(v) != Treatment::retain && next > use + 1;
+  }
+  // Whether it has been freed so between two of these places, the latter of which is at place i or behind.
+  bool rests_in(int v, const std::vector<int>& places, int i) const {
+    const auto next = std::ranges::lower_bound(places, i);
+    return next != places.begin() && next != places.end() && rests_between(v, *std::prev(next), *next);
+  }
+  bool rests_after(int v, int use) const {
+    const std::vector<int>& places = is_forward(use) ? uses(v).forward : uses(v).backward;
+    const auto next = std::ranges::upper_bound(places, use);
+    return next != places.end() && rests_between(v, use, *next);
+  }
+  // Whether a value is computed again at place i, which reads it.
+  bool is_made_again_at(int v, int i) const {
+    if (!is_forward(i) && i == uses(v).first_backward) return is_recomputed_for_backward(treated(v));
+    const std::vector<int>& places = is_forward(i) ? uses(v).forward : uses(v).backward;
+    return std::ranges::binary_search(places, i) && rests_in(v, places, i);
+  }
+
+  // Whether a value is on the device at place i without being computed again there.
+  bool is_there(int v, int i) const {
+    if (is_given(v)) return true;
+    const Uses& u = uses(v);
+    const Treatment t = treated(v);
+    if (rests_in(v, u.forward, i) || rests_in(v, u.backward, i)) return false;
+    if (is_forward(i)) {  // perhaps of a micro-batch behind v's backward
+      if (i <= u.last_forward || kind(v) == Kind::output) return true;
+      const bool is_read_later = u.first_backward != kNever && (u.wraps || i <= u.last_backward);
+      return is_read_later && t != Treatment::swap && !is_recomputed_for_backward(t);
+    }
+    if (u.first_backward == kNever || i > u.last_backward) return false;
+    if (t == Treatment::retain) return u.in_forward || u.made <= i;
+    if (t == Treatment::recompute_and_keep) return i > u.first_backward || contains(kept_, v);
+    return !is_recomputed_for_backward(t) || i > u.first_backward;
+  }
+
+  // Adds the nodes that make v again at place i, sources first. Returns false if one cannot be repeated.
+  bool add_closure(int v, int i, std::vector<Place>& nodes, std::vector<int>& made) {
+    if (is_there(v, i) || contains(made, v)) return true;
+    const Place producer = uses(v).producer;
+    const MemoryNode& n = node(producer);
+    if (n.phase != Phase::forward) return false;
+    for (const int out : n.outputs)
+      if (kind(out) != Kind::intermediate) return false;
+    for (const int in : n.inputs)
+      if (updated_at(in) < i || !add_closure(in, i, nodes, made)) return false;
+    nodes.push_back(producer);
+    made.insert(made.end(), n.outputs.begin(), n.outputs.end());
+    return true;
+  }
+
+  bool find_closures() {
+    closures_.assign(list_.size(), {});
+    kept_.clear();
+    for (int i = 0; i < std::ssize(list_); ++i) {
+      std::vector<int> made;
+      const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
+      for (const int v : n.inputs)
+        if (is_made_again_at(v, i) && !add_closure(v, i, closures_[static_cast<std::size_t>(i)], made))
+          return false;
+      if (n.phase == Phase::forward) continue;
+      for (const int v : made)
+        if (treated(v) == Treatment::recompute_and_keep && i <= uses(v).last_backward) kept_.push_back(v);
+    }
+    return true;
+  }
+
+  // A value that a repeated node makes again need not be swapped. Returns whether there was one.
+  bool take_from_repeats() {
+    bool any = false;
+    for (const auto& closure : closures_)
+      for (const Place place : closure)
+        for (const int v : node(place).outputs)
+          if (treated(v) == Treatment::swap) {
+            d_.values[static_cast<std::size_t>(v)] = Treatment::recompute_and_keep;
+            any = true;
+          }
+    return any;
+  }
+
+  // Inputs stay until the last node that reads them, or repeats with them. A pair's are read in each period.
+  void find_last_reads() {
+    last_reads_.assign(uses_.size(), p_.is_pair() ? std::numeric_limits<int>::max() : kNever);
+    for (int i = 0; i < std::ssize(list_) && !p_.is_pair(); ++i) {
+      const auto reads = [&](const MemoryNode& n) {
+        for (const int v : n.inputs) last_reads_[static_cast<std::size_t>(v)] = i;
+      };
+      reads(node(list_[static_cast<std::size_t>(i)]));
+      for (const Place place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
+    }
+  }
+  int last_read(int v) const { return last_reads_[static_cast<std::size_t>(v)]; }
+
+  // A node that is repeated makes all of its outputs again, also those that are there: these are free from
+  // their last use before on.
+  struct Event {
+    int place;
+    std::size_t within;  // which of the repeated nodes there; last the place's own node
+    bool makes;
+    auto when() const { return std::pair(place, within); }
+  };
+  void find_repeats() {
+    std::vector<bool> repeated(uses_.size());
+    bool any = false;
+    for (const auto& closure : closures_)
+      for (const Place place : closure)
+        for (const int v : node(place).outputs)
+          if (node(place).outputs.size() > 1) repeated[static_cast<std::size_t>(v)] = any = true;
+    events_.clear();
+    if (!any) return;
+    events_.resize(uses_.size());
+    for (int i = 0; i < std::ssize(list_); ++i) {
+      const auto& closure = closures_[static_cast<std::size_t>(i)];
+      for (std::size_t k = 0; k <= closure.size(); ++k) {
+        const MemoryNode& n = node(k < closure.size() ? closure[k] : list_[static_cast<std::size_t>(i)]);
+        const auto add = [&](const std::vector<int>& values, bool makes) {
+          for (const int v : values)
+            if (repeated[static_cast<std::size_t>(v)])
+              events_[static_cast<std::size_t>(v)].push_back({i, k, makes});
+        };
+        add(n.inputs, false);
+        add(n.outputs, true);
+      }
+    }
+  }
+  // Whether a value that rests after these nodes is made again before anything reads it.
+  bool is_made_next(int v, int place, std::size_t within) const {
+    if (events_.empty()) return false;
+    const auto& events = events_[static_cast<std::size_t>(v)];
+    const auto next = std::ranges::upper_bound(events, std::pair(place, within), {}, &Event::when);
+    if (next != events.end()) return next->makes;
+    return uses(v).wraps && !events.empty() && events.front().makes;
+  }
+
+  // A swapped value must be back before its first reader of backward, and before nodes that are repeated.
+  void find_deadlines() {
+    deadlines_.assign(uses_.size(), std::numeric_limits<int>::max());
+    for (int i = 0; i < std::ssize(list_); ++i) {
+      const auto reads = [&](const MemoryNode& n) {
+        for (const int v : n.inputs)
+          if (treated(v) == Treatment::swap && i <= uses(v).last_backward)
+            deadlines_[static_cast<std::size_t>(v)] = std::min(deadlines_[static_cast<std::size_t>(v)], i);
+      };
+      if (is_forward(i)) continue;
+      for (const Place place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
+      reads(node(list_[static_cast<std::size_t>(i)]));
+    }
+  }
+  int deadline(int v) const { return deadlines_[static_cast<std::size_t>(v)]; }
+
+  // Chooses where copies from the host begin: the latest deadline first, as late as they still arrive in
+  // time; later, where the memory is full.
+  // Returns whether there are any.
+  bool place_prompts() {
+    std::vector<int> swapped;
+    for (int v = 0; v < std::ssize(uses_); ++v)
+      if (treated(v) == Treatment::swap) swapped.push_back(v);
+    std::ranges::stable_sort(swapped, std::greater<>(), [&](int v) { return deadline(v); });
+    double end = std::numeric_limits<double>::infinity();
+    for (const int v : swapped) {
+      const double start = std::min(begins_[static_cast<std::size_t>(deadline(v))], end) - p_.copy_ms(v);
+      int p = static_cast<int>(std::ranges::upper_bound(begins_, start) - begins_.begin()) - 1;
+      // Not before the place where the source is certainly gone.
+      const int earliest = uses(v).wraps ? 0 : uses(v).last_forward + 1;
+      p = std::clamp(p, earliest, deadline(v));
+      for (int q = deadline(v) - 1; q >= p; --q)
+        if (full_[static_cast<std::size_t>(q)] + bytes(v) > limit_) p = q + 1;
+      for (int q = p; q < deadline(v); ++q) full_[static_cast<std::size_t>(q)] += bytes(v);
+      prompts_[static_cast<std::size_t>(v)] = p;
+      end = std::min(end, start);
+    }
+    return !swapped.empty();
+  }
+
+  void step(MemoryStep::Kind kind, int v) { execute({kind, v, kNever, kNever}); }
+  void compute(MemoryStep::Kind kind, Place place) { execute({kind, kNever, place.graph, place.node}); }
+  void execute(const MemoryStep& step) {
+    const MemoryStep& s = plan_.steps.emplace_back(step);
+    machine_->execute(s);
+    highest_ = std::max(highest_,
+                        machine_->live_bytes() + (s.node >= 0 ? node({s.graph, s.node}).workspace_bytes : 0));
+  }
+  void free(int v) { step(MemoryStep::Kind::free, v); }
+
+  // Frees sources whose copies have ended, and as many others as `need` takes.
+  void release_copied(std::int64_t need) {
+    while (!leaving_.empty() && (machine_->copied_at(leaving_.front()) <= machine_->clock_ms() ||
+                                 machine_->live_bytes() + need > limit_)) {
+      const int v = leaving_.front();
+      stays(v);
+      step(MemoryStep::Kind::wait, v);
+      free(v);
+    }
+  }
+  void alloc(int v, std::int64_t more = 0) {
+    release_copied(bytes(v) + more);
+    if (leaves(v)) {  // it is needed again before its copy has ended
+      stays(v);
+      step(MemoryStep::Kind::wait, v);
+      return;
+    }
+    if (!machine_->is_resident(v)) step(MemoryStep::Kind::alloc, v);
+  }
+  bool leaves(int v) const { return leaves_[static_cast<std::size_t>(v)]; }
+  void leave(int v) {
+    leaving_.push_back(v);
+    leaves_[static_cast<std::size_t>(v)] = true;
+  }
+  void stays(int v) {
+    if (!leaves(v)) return;
+    if (leaving_.front() == v)
+      leaving_.pop_front();
+    else
+      std::erase(leaving_, v);
+    leaves_[static_cast<std::size_t>(v)] = false;
+  }
+
+  // A value that has not left yet stays, though nothing may read it before its copy has ended.
+  void begin_fetch(int v) {
+    if (leaves(v)) return stays(v);
+    alloc(v);
+    step(MemoryStep::Kind::h2d, v);
+  }
+  void release_source(int v) {
+    stays(v);
+    step(MemoryStep::Kind::wait, v);
+    free(v);
+  }
+
+  void prepare(const MemoryNode& n, int i) {
+    for (const int v : n.inputs) {
+      if (treated(v) == Treatment::swap && deadline(v) == i && !machine_->is_resident(v)) begin_fetch(v);
+      if (machine_->is_under_copy(v)) {
+        step(MemoryStep::Kind::wait, v);
+        stays(v);
+      }
+    }
+    std::int64_t need = n.workspace_bytes;
+    for (const int v : n.outputs)
+      if (!machine_->is_resident(v)) need += bytes(v);
+    release_copied(need);
+    for (const int v : n.outputs) {
+      if (machine_->is_under_copy(v) && !leaves(v)) step(MemoryStep::Kind::wait, v);  // it is on its way back
+      alloc(v);
+    }
+  }
+
+  void recompute_at(int i) {
+    const auto& nodes = closures_[static_cast<std::size_t>(i)];
+    for (std::size_t k = 0; k < nodes.size(); ++k) {
+      const MemoryNode& n = node(nodes[k]);
+      prepare(n, i);
+      compute(MemoryStep::Kind::recompute, nodes[k]);
+      // Free what no later node of the closure reads, and nothing else needs from here.
+      const auto is_read = [&](int v) {
+        return std::any_of(nodes.begin() + static_cast<std::ptrdiff_t>(k) + 1, nodes.end(),
+                           [&](Place later) { return contains(node(later).inputs, v); });
+      };
+      const auto remains = [&](int v) {
+        if (contains(node(list_[static_cast<std::size_t>(i)]).inputs, v)) return true;
+        if (kind(v) == Kind::input) return i < last_read(v);
+        return is_there(v, i) ||
+               (treated(v) == Treatment::recompute_and_keep && !is_forward(i) && i <= uses(v).last_backward);
+      };
+      for (const auto* values : {&n.inputs, &n.outputs})
+        for (const int v : *values)
+          if (machine_->is_resident(v) && ((!remains(v) && !is_read(v)) || is_made_next(v, i, k))) free(v);
+    }
+  }
+
+  void release_after(const MemoryNode& n, int i) {
+    for (const auto* values : {&n.outputs, &n.inputs})
+      for (const int v : *values) {
+        if (kind(v) == Kind::parameter || !machine_->is_resident(v) || leaves(v)) continue;
+        const Uses& u = uses(v);
+        const bool forward = n.phase == Phase::forward;
+        if (is_made_next(v, i, closures_[static_cast<std::size_t>(i)].size()) || rests_after(v, i)) {
+          free(v);
+          continue;
+        }
+        if (kind(v) == Kind::input) {
+          if (i == last_read(v)) free(v);
+        } else if (forward && u.in_forward) {
+          if (i != u.last_forward) continue;
+          if (u.first_backward == kNever) {
+            if (kind(v) != Kind::output) free(v);
+          } else if (treated(v) == Treatment::swap) {
+            step(MemoryStep::Kind::d2h, v);
+            leave(v);
+          } else if (is_recomputed_for_backward(treated(v))) {
+            free(v);
+          }
+        } else if (i == u.last_backward || u.last_backward == kNever) {
+          if (kind(v) != Kind::output || u.wraps) free(v);
+        }
+      }
+  }
+
+  void emit() {
+    plan_ = {};
+    for (int v = 0; v < std::ssize(uses_); ++v)
+      if (uses(v).wraps) {
+        const bool is_made_first = !events_.empty() && !events_[static_cast<std::size_t>(v)].empty() &&
+                                   events_[static_cast<std::size_t>(v)].front().makes;
+        if (treated(v) != Treatment::swap && !is_recomputed_for_backward(treated(v)) && !is_made_first)
+          plan_.resident_at_start.push_back(v);
+        if (treated(v) == Treatment::swap) plan_.host_at_start.push_back(v);
+      }
+    machine_.emplace(p_, plan_.resident_at_start, plan_.host_at_start);
+    leaving_.clear();
+    leaves_.assign(uses_.size(), false);
+    begins_.assign(list_.size(), 0);
+    full_.assign(list_.size(), 0);
+    std::vector<std::vector<int>> fetched(list_.size());
+    for (int v = 0; v < std::ssize(uses_); ++v)
+      if (prompts_[static_cast<std::size_t>(v)] != kNever)
+        fetched[static_cast<std::size_t>(prompts_[static_cast<std::size_t>(v)])].push_back(v);
+    for (int i = 0; i < std::ssize(list_); ++i) {
+      const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
+      highest_ = 0;
+      begins_[static_cast<std::size_t>(i)] = machine_->clock_ms();
+      release_copied(0);
+      std::ranges::stable_sort(fetched[static_cast<std::size_t>(i)], {}, [&](int v) { return deadline(v); });
+      for (const int v : fetched[static_cast<std::size_t>(i)])
+        if (!machine_->is_resident(v) || leaves(v)) begin_fetch(v);
+      recompute_at(i);
+      prepare(n, i);
+      compute(MemoryStep::Kind::run, list_[static_cast<std::size_t>(i)]);
+      release_after(n, i);
+      full_[static_cast<std::size_t>(i)] = highest_;
+    }
+    while (!leaving_.empty()) release_source(leaving_.front());
+    cost_ = machine_->finish();
+  }
+
+  const MemoryProblem& p_;
+  MemoryDecisions d_;
+  std::int64_t limit_;
+  std::vector<Place> list_;
+  std::vector<Uses> uses_;
+  std::map<int, int> updates_;                // per parameter: the place of its update
+  std::vector<int> last_reads_;               // per value: the place
+  std::vector<int> kept_;                     // computed again at an earlier place, and kept
+  std::vector<std::vector<Place>> closures_;  // per place: the nodes that are repeated before it
+  std::vector<std::vector<Event>> events_;    // of values that are made again while they are there
+  std::vector<int> deadlines_, prompts_;      // per value: places
+  std::vector<double> begins_;                // per place: when it begins
+  std::vector<std::int64_t> full_;            // per place: the most bytes there
+  std::int64_t highest_ = 0;
+  std::deque<int> leaving_;   // under copy to the host, to be freed then
+  std::vector<bool> leaves_;  // per value: whether it is one of them
+  std::optional<MemoryMachine> machine_;
+  MemoryPlan plan_;
+  MemoryCost cost_;
+};
+
+}  // namespace
+
+std::optional<CostedPlan> plan_of(const MemoryProblem& problem, const MemoryDecisions& decisions,
+                                  std::int64_t limit) {
+  return Planner(problem, decisions, limit).plan();
+}
+
+}  // namespace tandem::engine
