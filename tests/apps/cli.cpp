@@ -19,6 +19,13 @@ Ended run(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
 }
 
+::testing::AssertionResult succeeds(const std::string& command) {
+  const Ended e = run(command);
+  if (e.status == 0) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << command << " ended with status " << e.status << ":\n"
+                                       << e.out << e.err;
+}
+
 void expect_refused(const std::string& command, const std::vector<std::string>& words) {
   SCOPED_TRACE(command);
   const Ended e = run(command);

@@ -17,6 +17,9 @@ struct Ended {
   std::string out, err;
 };
 Ended run(const std::string& command);
+/// Runs a command. True if it ends with status 0; otherwise the message says how it ended and what it
+/// printed.
+::testing::AssertionResult succeeds(const std::string& command);
 
 /// Commands for short runs of the programs under test.
 extern const std::string kTrain, kTandem;

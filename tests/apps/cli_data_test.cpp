@@ -29,7 +29,7 @@ class CliData : public Cli {
   /// Writes drawn images and replaces the label of some images of the first file.
   std::string damaged_data(const std::vector<int>& images) const {
     const std::string data = file("data");
-    EXPECT_EQ(0, run(kTandem + "make-data cifar10 " + data + " --force --train 200 --test 20").status);
+    EXPECT_TRUE(succeeds(kTandem + "make-data cifar10 " + data + " --force --train 200 --test 20"));
     std::fstream records(data + "/data_batch_1.bin", std::ios::in | std::ios::out | std::ios::binary);
     for (const int i : images) records.seekp(i * 3073).put(static_cast<char>(77));
     return TANDEM_BIN "/train_cifar --arch mlp --threads 1 -b 10 --epochs 1 --data " + data + " ";
@@ -134,8 +134,8 @@ TEST_F(CliData, ReportsWhenThreadsShareCores) {
 
 TEST_F(CliData, ABoundTeamUsesAsManyCoresAsAFreeOne) {
   const std::string job = kTrain + "--arch mlp --steps 2 --output ";
-  ASSERT_EQ(0, run(job + file("free")).status);
-  ASSERT_EQ(0, run("OMP_PROC_BIND=true " + job + file("bound")).status);
+  ASSERT_TRUE(succeeds(job + file("free")));
+  ASSERT_TRUE(succeeds("OMP_PROC_BIND=true " + job + file("bound")));
   EXPECT_EQ(read("free/args.json").at("threads"), read("bound/args.json").at("threads"));
 }
 

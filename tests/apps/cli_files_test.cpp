@@ -54,7 +54,7 @@ TEST_F(RunFiles, ARefusedRunRemovesOnlyWhatItMade) {
 }
 
 TEST_F(RunFiles, ASummaryHasOneRowPerEpochAndOneAtTheEnd) {
-  ASSERT_EQ(0, run(kTrain + "--steps 25 --arch mlp --sched linear --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--steps 25 --arch mlp --sched linear --output " + file("run")));
   const auto rows = csv("run/summary.csv");
   ASSERT_EQ(4u, rows.size());
   EXPECT_EQ((std::vector<std::string>{"of", "epoch", "batch", "train_loss", "test_accuracy", "lr", "step_ms",
@@ -80,7 +80,7 @@ TEST_F(RunFiles, ASummaryHasOneRowPerEpochAndOneAtTheEnd) {
 }
 
 TEST_F(RunFiles, EveryModelHasItsOwnColumnsAndTags) {
-  ASSERT_EQ(0, run(kTrain + "--arch mlp --lr 0.02,0.01 --seed 1,2 --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--arch mlp --lr 0.02,0.01 --seed 1,2 --output " + file("run")));
   const auto rows = csv("run/summary.csv");
   ASSERT_EQ(3u, rows.size());
   EXPECT_EQ("train_loss_1", rows[0][4]);
@@ -91,11 +91,11 @@ TEST_F(RunFiles, EveryModelHasItsOwnColumnsAndTags) {
 // Epochs are those of the run, whatever the warm-up. An epoch has ten batches.
 TEST_F(RunFiles, TheRateFollowsItsScheduleAlsoAfterAWarmUp) {
   for (const std::string sched : {"step", "multistep"}) {
-    ASSERT_EQ(0, run(kTrain +
-                     "--arch mlp --epochs 4 --lr 0.01 --warmup-epochs 1 --decay-epochs 2 --decay-rate 0.5 "
-                     "--force --tensorboard 1 --sched " +
-                     sched + " --output " + file("run"))
-                     .status);
+    ASSERT_TRUE(
+        succeeds(kTrain +
+                 "--arch mlp --epochs 4 --lr 0.01 --warmup-epochs 1 --decay-epochs 2 --decay-rate 0.5 "
+                 "--force --tensorboard 1 --sched " +
+                 sched + " --output " + file("run")));
     auto rates = shown("run")["train/lr"];
     ASSERT_EQ(40u, rates.size());
     EXPECT_LT(rates.begin()->second, 0.01F) << sched;
@@ -108,10 +108,10 @@ TEST_F(RunFiles, TheRateFollowsItsScheduleAlsoAfterAWarmUp) {
 
 TEST_F(RunFiles, AResumedRunContinuesSummaryAndEvents) {
   const std::string command = kTrain + "--arch mlp --tensorboard 1 --checkpoint-every 15 --output ";
-  ASSERT_EQ(0, run(command + file("whole") + " --epochs 3").status);
-  ASSERT_EQ(0, run(command + file("run") + " --epochs 2").status);
+  ASSERT_TRUE(succeeds(command + file("whole") + " --epochs 3"));
+  ASSERT_TRUE(succeeds(command + file("run") + " --epochs 2"));
   fs::remove_all(file("run/checkpoints/step-20"));  // so that the run resumes from batch 15, before its end
-  ASSERT_EQ(0, run(command + file("run") + " --epochs 3 --resume auto").status);
+  ASSERT_TRUE(succeeds(command + file("run") + " --epochs 3 --resume auto"));
   auto whole = csv("whole/summary.csv"), rows = csv("run/summary.csv");
   ASSERT_EQ(5u, rows.size());
   for (auto* table : {&whole, &rows})
@@ -126,19 +126,19 @@ TEST_F(RunFiles, AResumedRunContinuesSummaryAndEvents) {
   for (const json& j : metrics()) {
     EXPECT_EQ(static_cast<float>(j.at("loss").get<double>()), parts["train/loss"].at(j.at("step")));
   }
-  ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --force --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--arch mlp --steps 2 --force --output " + file("run")));
   EXPECT_EQ(1u, event_files(file("run")).size()) << "another run replaces the events";
   EXPECT_EQ(1u, shown("run")["train/loss"].size()) << "every tenth batch";
-  ASSERT_EQ(0, run(kTrain + "--steps 2 --force --tensorboard 0 --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--steps 2 --force --tensorboard 0 --output " + file("run")));
   EXPECT_EQ(0u, event_files(file("run")).size());
-  EXPECT_EQ(0, run(kTrain + "--arch mlp --steps 2 --tensorboard 0").status);
+  EXPECT_TRUE(succeeds(kTrain + "--arch mlp --steps 2 --tensorboard 0"));
   expect_refused(kTrain + "--tensorboard 1", {"--tensorboard has no effect", "without --output"});
 }
 
 TEST_F(RunFiles, ATraceWithoutAFileNameIsInTheRunDirectory) {
-  ASSERT_EQ(0, run(kTrain + "--steps 2 --arch mlp --trace --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--steps 2 --arch mlp --trace --output " + file("run")));
   EXPECT_FALSE(read("run/trace.json").at("traceEvents").empty());
-  ASSERT_EQ(0, run(kTrain + "--steps 2 --arch mlp --force --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--steps 2 --arch mlp --force --output " + file("run")));
   EXPECT_FALSE(fs::exists(file("run/trace.json"))) << "another run's trace is removed";
   expect_refused(kTrain + "--steps 2 --trace", {"--trace without a file", "--output"});
 }
@@ -156,7 +156,7 @@ synthetic-train = 640
 synthetic-test = 100
 )");
   const std::string program = TANDEM_BIN "/train_cifar ";
-  ASSERT_EQ(0, run(program + "--config " + config + " --lr 0.2,0.1 --steps 3 --output " + file("a")).status);
+  ASSERT_TRUE(succeeds(program + "--config " + config + " --lr 0.2,0.1 --steps 3 --output " + file("a")));
   json a = read("a/args.json");
   EXPECT_EQ("mlp", a.at("arch"));
   EXPECT_EQ((std::vector<double>{0.2, 0.1}), a.at("lr")) << "the flag wins";
@@ -165,14 +165,14 @@ synthetic-test = 100
   EXPECT_EQ(true, a.at("drop_last"));
   EXPECT_EQ(60, a.at("batch_size"));
   // The configuration that a run writes gives the same run again.
-  ASSERT_EQ(0, run(program + "--config " + file("a/config.toml") + " --output " + file("b")).status);
+  ASSERT_TRUE(succeeds(program + "--config " + file("a/config.toml") + " --output " + file("b")));
   json b = read("b/args.json");
   for (json* j : {&a, &b}) j->erase("command_line");
   EXPECT_EQ(a, b);
   EXPECT_EQ(read("a/summary.json").at("train_loss"), read("b/summary.json").at("train_loss"));
   // Also with unusual characters in the directory, and with flags that have no value.
   const std::string odd = "'" + file("run #1, [2]") + "'";
-  ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --trace --output " + odd).status);
+  ASSERT_TRUE(succeeds(kTrain + "--arch mlp --steps 2 --trace --output " + odd));
   fs::rename(file("run #1, [2]/config.toml"), file("odd.toml"));
   fs::remove_all(file("run #1, [2]"));
   const Ended again = run(program + "--config " + file("odd.toml"));

@@ -39,8 +39,8 @@ TEST_F(CliMessages, StacksThatAreTooSmallAreRefused) {
   expect_refused("ulimit -s 64; " + start, {"ulimit -s", "64 KiB", "256 KiB or more"});
   expect_refused("OMP_STACKSIZE=16k " + start, {"OMP_STACKSIZE", "16 KiB", "256 KiB or more"});
   expect_refused("OMP_STACKSIZE=' 100 k ' " + start, {"OMP_STACKSIZE", "100 KiB"});
-  EXPECT_EQ(0, run("ulimit -s 256; OMP_STACKSIZE=256K " + start).status);
-  EXPECT_EQ(0, run("OMP_STACKSIZE=' 10 M' " + start).status);
+  EXPECT_TRUE(succeeds("ulimit -s 256; OMP_STACKSIZE=256K " + start));
+  EXPECT_TRUE(succeeds("OMP_STACKSIZE=' 10 M' " + start));
 }
 
 // `script` runs a command in a terminal, if the machine has pseudo-terminals.
@@ -114,7 +114,7 @@ TEST_F(CliMessages, TextThatIsNotUtf8IsNamed) {
 TEST_F(CliMessages, TorchrunsVariablesAreRefused) {
   const std::string variables = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ";
   expect_refused(variables + kTrain + "--steps 1", {"RANK=1", "WORLD_SIZE=2", "torchrun", "mpirun"});
-  EXPECT_EQ(0, run("RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 " + kTrain + "--arch mlp --steps 1").status);
+  EXPECT_TRUE(succeeds("RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 " + kTrain + "--arch mlp --steps 1"));
 }
 
 TEST_F(CliMessages, TheProgressBarStaysOnOneLine) {

@@ -52,8 +52,8 @@ TEST_F(CliMpi, NamesStepAndModuleOfANonFiniteLossOnAnyRank) {
 // Each replica has its own batch-norm statistics until evaluation.
 TEST_F(CliMpi, ProcessesTrainAndEvaluateAsThreadsDo) {
   const std::string job = kTrain + "--arch convnet --steps 4 --parallel data --ranks 2 --output ";
-  ASSERT_EQ(0, run(job + file("threads")).status);
-  ASSERT_EQ(0, run(kTwoRanks + job + file("processes")).status);
+  ASSERT_TRUE(succeeds(job + file("threads")));
+  ASSERT_TRUE(succeeds(kTwoRanks + job + file("processes")));
   const nlohmann::json threads = read("threads/summary.json"), processes = read("processes/summary.json");
   EXPECT_EQ(threads["train_loss"], processes["train_loss"]);
   EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
@@ -64,8 +64,8 @@ TEST_F(CliMpi, ProcessesMeasurePredictionsAsThreadsDo) {
   const std::string job = kTrain +
                           "--arch mlp-residual --steps 5 --threads 1 --parallel pipeline --stages 2 "
                           "--schedule spectrain --measure-prediction 1,2 --output ";
-  ASSERT_EQ(0, run(job + file("threads")).status);
-  ASSERT_EQ(0, run(kTwoRanks + job + file("processes")).status);
+  ASSERT_TRUE(succeeds(job + file("threads")));
+  ASSERT_TRUE(succeeds(kTwoRanks + job + file("processes")));
   const auto threads = metrics("threads"), processes = metrics("processes");
   ASSERT_EQ(5u, threads.size());
   ASSERT_EQ(5u, processes.size());
@@ -116,7 +116,7 @@ TEST_F(CliMpi, ProcessesPlanTheirAllReducesTogether) {
 TEST_F(CliMpi, ProcessesDoNotPlanFromAMeasurementOfThreads) {
   const std::string job =
       kTrain + "--arch mlp --steps 44 --parallel data --ranks 2 --threads 1 --link 1GB/s,50us --output ";
-  ASSERT_EQ(0, run(job + file("threads") + " --dump-profile").status);
+  ASSERT_TRUE(succeeds(job + file("threads") + " --dump-profile"));
   nlohmann::json saved = read("threads/all-reduce.json");
   EXPECT_EQ(saved.at("run").at("transport"), "threads");
   saved["run"].erase("transport");
@@ -134,7 +134,7 @@ TEST_F(CliMpi, ProcessesLoadTheirOwnShares) {
   for (const std::string parallel : {"data", "pipeline --schedule pipedream"}) {
     const std::string job = kTrain + "--arch mlp --steps 12 -b 60 --augment pad-crop,flip --parallel " +
                             parallel + " --threads 1 --force --output ";
-    ASSERT_EQ(0, run(job + file("threads")).status);
+    ASSERT_TRUE(succeeds(job + file("threads")));
     const Ended e = run(kTwoRanks + job + file("processes") + " -j 1");
     ASSERT_EQ(0, e.status) << e.err;
     EXPECT_EQ(read("threads/summary.json")["train_loss"], read("processes/summary.json")["train_loss"]);

@@ -92,7 +92,7 @@ TEST_F(CliPlanPipeline, NamesTheSmallestBudgetOfReplicas) {
     ASSERT_TRUE(std::regex_search(said, found, std::regex("smallest budget that works with .* is ([0-9]+)")))
         << said;
     const std::int64_t least = std::stoll(found[1]);
-    EXPECT_EQ(0, run(command(plan + std::to_string(least))).status) << schedule;
+    EXPECT_TRUE(succeeds(command(plan + std::to_string(least)))) << schedule;
     expect_refused(command(plan + std::to_string(least - 1)), {"memory budget", std::to_string(least)});
   }
 }
@@ -110,7 +110,7 @@ TEST_F(CliPlanPipeline, PrintsATable) {
 
 TEST_F(CliPlanPipeline, WritesAPlanForTraining) {
   const std::string plan = file("plan.json");
-  EXPECT_EQ(0, run(command("--stages 3 --schedule dualpipe --output " + plan)).status);
+  EXPECT_TRUE(succeeds(command("--stages 3 --schedule dualpipe --output " + plan)));
   EXPECT_EQ(json({{"format", "tandem plan"}, {"cuts", {"layer3", "layer4"}}}), json::parse(read_file(plan)));
 }
 
@@ -119,9 +119,8 @@ TEST_F(CliPlanPipeline, TakesTheStagesOfAFile) {
     {"forward_ms": 1, "backward_ms": 1, "activation_bytes": 1, "weight_bytes": 1},
     {"forward_ms": 1, "backward_ms": 1, "activation_bytes": 1, "weight_bytes": 1},
     {"forward_ms": 1, "backward_ms": 1, "activation_bytes": 1, "weight_bytes": 1}]})");
-  EXPECT_EQ(0, run(kTandem + "sim pipeline --profile " + profile + " --schedule dualpipe --write-schedule " +
-                   schedule)
-                   .status);
+  EXPECT_TRUE(succeeds(kTandem + "sim pipeline --profile " + profile +
+                       " --schedule dualpipe --write-schedule " + schedule));
   EXPECT_EQ(planned("--stages 3 --schedule dualpipe"), planned("--schedule " + schedule));
   expect_refused(kTandem + "sim pipeline --profile " + profile + " --schedule dualpipe --write-schedule " +
                      file("x") + " --trace " + file("x"),

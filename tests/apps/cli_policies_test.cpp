@@ -234,7 +234,7 @@ TEST_F(CliPolicies, ASavedPlanOfAnotherModelIsMeasuredAnew) {
   train(kLink + "--dump-profile", "mlp");
   const std::string plan = "--plan " + file("mlp/all-reduce.json"),
                     other = kTrain + "--arch mlp-residual --threads 1 --parallel data --ranks 2 " + kLink;
-  ASSERT_EQ(0, run(other + "--output " + file("none")).status);
+  ASSERT_TRUE(succeeds(other + "--output " + file("none")));
   const Ended e = run(other + plan + " --output " + file("other"));
   ASSERT_EQ(0, e.status) << e.err;
   expect_words(e.out + e.err, {"it is of a model with other gradients", " after 40 batches: "});
@@ -245,7 +245,7 @@ TEST_F(CliPolicies, SchedulesWithBatchesInFlightPlanToo) {
   for (const std::string schedule : {"pipedream", "dualpipe"}) {
     const std::string lagged =
         kTrain + "--steps 12 --threads 1 --parallel pipeline --stages 2 --ranks 2 --schedule " + schedule;
-    ASSERT_EQ(0, run(lagged + " --output " + file(schedule)).status);
+    ASSERT_TRUE(succeeds(lagged + " --output " + file(schedule)));
     const Ended e = run(lagged + " --allreduce libra --output " + file(schedule + "-libra"));
     ASSERT_EQ(0, e.status) << e.err;
     EXPECT_NE(e.out.find("all-reduces of device 1, planned by "), std::string::npos) << e.out;
@@ -267,7 +267,7 @@ TEST_F(CliPolicies, EveryScheduleHasTheSameLossesUnderAnotherPolicy) {
                                (schedule == "interleaved" ? " --stages 4 --chunks 2" : " --stages 2") +
                                " --allreduce ";
     SCOPED_TRACE(output);
-    ASSERT_EQ(0, run(run_of + "wfbp --output " + file(schedule)).status);
+    ASSERT_TRUE(succeeds(run_of + "wfbp --output " + file(schedule)));
     const Ended e = run(run_of + policy + " --output " + file(output));
     ASSERT_EQ(0, e.status) << e.err;
     EXPECT_EQ(losses(schedule), losses(output));
@@ -279,15 +279,16 @@ TEST_F(CliPolicies, NoFileOfADeviceOutlivesItsRun) {
   const std::string to = " --threads 1 --output " + file("run");
   const std::string stages =
       kTrain + "--steps 12 --parallel pipeline --ranks 2 --schedule pipedream --allreduce libra" + to;
-  ASSERT_EQ(0, run(stages).status);
+  ASSERT_TRUE(succeeds(stages));
   EXPECT_TRUE(exists("run/all-reduce-1.json"));
   const Ended e = run(kTrain + "--steps 60 --parallel data --allreduce libra --resume auto" + to);
   ASSERT_EQ(0, e.status) << e.err;
   expect_words(e.out, {"it is of 2 devices, not 1", " after 40 batches: "});
   EXPECT_EQ(read("run/all-reduce.json").at("run").at("devices"), 1);
   EXPECT_FALSE(exists("run/all-reduce-1.json"));
-  write("run/all-reduce-2.json", R"({"format": "tandem all-reduces"})");  // of a run whose device 1 had no gradients
-  ASSERT_EQ(0, run(kTrain + "--steps 1 --force" + to).status);
+  write("run/all-reduce-2.json",
+        R"({"format": "tandem all-reduces"})");  // of a run whose device 1 had no gradients
+  ASSERT_TRUE(succeeds(kTrain + "--steps 1 --force" + to));
   EXPECT_FALSE(exists("run/all-reduce.json"));
   EXPECT_FALSE(exists("run/all-reduce-2.json"));
 }

@@ -56,7 +56,7 @@ TEST_F(CliReproduce, TheNumbersOfTheFiguresAreTheSimulators) {
 
 // By hand: 112.7 MB and 25.7 ms, 8 nodes, 50 Gb/s, 7 µs per hop; SE reduces everything after backward.
 TEST_F(CliReproduce, TheNumbersAreThoseOfTheEquations) {
-  ASSERT_EQ(0, run(libra()).status);
+  ASSERT_TRUE(succeeds(libra()));
   const double speed = 1 - 1.345e-4 * 1024, startup = 14 * 0.007;
   const double rate = 6.25e6 * (1 - std::exp(-0.107 * std::pow(1024, 0.6)));
   EXPECT_NEAR(25.7 / speed, value("fig1a.csv", "1024,computation"), 1e-9);
@@ -96,11 +96,11 @@ TEST_F(CliReproduce, WritesAPageThatNeedsNoOtherFile) {
 TEST_F(CliReproduce, ReplacesOnlyItsOwnFilesAndOnlyIfForced) {
   fs::create_directories(file("out"));
   write("out/notes.txt", "mine");
-  ASSERT_EQ(0, run(libra()).status) << "other files do not matter";
+  ASSERT_TRUE(succeeds(libra())) << "other files do not matter";
   write("out/fig6.csv", "old");
   expect_refused(libra(), {"out", "index.html already", "--force"});
   EXPECT_EQ("old", read_file(file("out/fig6.csv")));
-  EXPECT_EQ(0, run(libra("--force")).status);
+  EXPECT_TRUE(succeeds(libra("--force")));
   EXPECT_NE("old", read_file(file("out/fig6.csv")));
   EXPECT_EQ("mine", read_file(file("out/notes.txt")));
 }
@@ -136,7 +136,7 @@ TEST_F(CliReproduce, ShowsWhatWasMeasured) {
   write("m.json", R"({"source": "here", "results": [
     {"network": "a", "policy": "se", "predicted_ms": 1, "measured_ms": 1, "compute_ms": 2, "communication_ms": 3},
     {"network": "b", "policy": "se", "predicted_ms": 1, "measured_ms": 1, "compute_ms": 4, "communication_ms": 5}]})");
-  ASSERT_EQ(0, run(libra("--force --measured " + file("m.json"))).status);
+  ASSERT_TRUE(succeeds(libra("--force --measured " + file("m.json"))));
   EXPECT_EQ(2, value("fig8-measured.csv", "a,se,computation"));
   EXPECT_EQ(5, value("fig8-measured.csv", "b,se,communication"));
 }
@@ -157,7 +157,7 @@ TEST_F(CliReproduce, SystemsOfMuTwo) {
           << models;
   }
   // If a kernel takes long beside its operations, an array of eight takes as long as one model.
-  ASSERT_EQ(0, run(mu_two + "--force --only fig1 --kernel-us 1e7").status);
+  ASSERT_TRUE(succeeds(mu_two + "--force --only fig1 --kernel-us 1e7"));
   const std::string ms = "ms for each model and batch,";
   EXPECT_NEAR(8, value("fig1.csv", ms + "1,DLRM") / value("fig1.csv", ms + "8,DLRM"), 0.01);
   EXPECT_GT(value("fig1.csv", "GB,8,DLRM"), 7 * value("fig1.csv", "GB,1,DLRM"));

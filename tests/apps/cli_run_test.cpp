@@ -141,7 +141,7 @@ TEST_F(CliRun, PrintsTheMeanRateSinceTheLastLine) {
 
 TEST_F(CliRun, EndsAtStepsOrEpochsWhicheverComesFirst) {
   const auto steps = [&](const std::string& limits) {
-    EXPECT_EQ(0, run(kTrain + limits + " --force --output " + file("run")).status);
+    EXPECT_TRUE(succeeds(kTrain + limits + " --force --output " + file("run")));
     return metrics().size();
   };
   EXPECT_EQ(10u, steps(""));
@@ -214,7 +214,7 @@ TEST_F(CliRun, ARunWritesArgumentsMetricsAndSummary) {
 }
 
 TEST_F(CliRun, SeveralModelsGiveArrays) {
-  ASSERT_EQ(0, run(kTrain + "--steps 3 --lr 0.02,0.01 --seed 1,2 --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--steps 3 --lr 0.02,0.01 --seed 1,2 --output " + file("run")));
   EXPECT_EQ(2u, read("run/summary.json").at("test_accuracy").size());
   EXPECT_EQ(2u, read("run/summary.json").at("train_loss").size());
 }
@@ -253,7 +253,7 @@ TEST_F(CliRun, SimulationWritesAProgramThatTheToolsRead) {
   ASSERT_EQ(
       0, run(kTrain + "--parallel pipeline --stages 2 --schedule dualpipe --simulate --output " + file("sim"))
              .status);
-  EXPECT_EQ(0, run(kTandem + "verify " + file("sim/program.json")).status);
+  EXPECT_TRUE(succeeds(kTandem + "verify " + file("sim/program.json")));
   const Ended e = run(kTandem + "sim " + file("sim/program.json"));
   EXPECT_EQ(0, e.status);
   EXPECT_NE(std::string::npos, e.out.find("device 1 compute 1")) << e.out;

@@ -74,7 +74,7 @@ TEST_F(Cli, ReadsOnlyDecimalNumbers) {
 // A resume does not compare flags that are missing in args.json.
 TEST_F(Cli, ArgsContainEveryFlagThatARunDependsOn) {
   const Ended help = run(kTrain + "--help");
-  ASSERT_EQ(0, run(kTrain + "--steps 1 --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--steps 1 --output " + file("run")));
   const nlohmann::json args = read("run/args.json");
   const std::map<std::string, std::string> renamed{{"opt", "optimizer"}, {"wd", "weight_decay"}};
   const std::set<std::string> beside{"help",  "version",    "config",   "output",
@@ -146,22 +146,22 @@ TEST_F(Cli, RefusesUnwritableOutputsBeforeTraining) {
 
 TEST_F(Cli, RefusesToReplaceARunUnlessForced) {
   const std::string train = kTrain + "--steps 2 --output " + file("run");
-  ASSERT_EQ(0, run(train).status);
-  ASSERT_EQ(0, run(kTrain + "--simulate --force --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(train));
+  ASSERT_TRUE(succeeds(kTrain + "--simulate --force --output " + file("run")));
   EXPECT_FALSE(fs::exists(file("run/metrics.jsonl"))) << "the replaced run's metrics are removed";
   expect_refused(train, {"--output", file("run"), "args.json", "--force"});
   EXPECT_EQ(true, read("run/args.json").at("simulate"));
-  EXPECT_EQ(0, run(train + " --force").status);
+  EXPECT_TRUE(succeeds(train + " --force"));
   EXPECT_EQ(false, read("run/args.json").at("simulate"));
   EXPECT_FALSE(fs::exists(file("run/profile.json")));
 }
 
 TEST_F(Cli, RefusesToReplaceDataUnlessForced) {
   const std::string make = kTandem + "make-data cifar10 " + file("data") + " --test 5 --train ";
-  ASSERT_EQ(0, run(make + "5").status);
+  ASSERT_TRUE(succeeds(make + "5"));
   expect_refused(make + "10", {file("data"), ".bin", "force the replacement"});
   EXPECT_EQ(3073, fs::file_size(file("data/data_batch_1.bin")));
-  EXPECT_EQ(0, run(make + "10 --force").status);
+  EXPECT_TRUE(succeeds(make + "10 --force"));
   EXPECT_EQ(2 * 3073, fs::file_size(file("data/data_batch_1.bin")));
 }
 

@@ -131,7 +131,7 @@ TEST_F(CliWeights, OldFilesOfBertAndGpt2AreRead) {
   fs::create_directories(file("old"));
   fs::copy_file(kOriginals + "bert/config.json", file("old/config.json"));
   write_batch("old/model.safetensors", old);
-  EXPECT_EQ(0, run(forward("bert_base", file("old"), kOriginals + "bert/batch.safetensors")).status);
+  EXPECT_TRUE(succeeds(forward("bert_base", file("old"), kOriginals + "bert/batch.safetensors")));
   // A head of its own would be lost.
   old["cls.predictions.decoder.weight"] = bert.at("bert.embeddings.word_embeddings.weight") + 1;
   write_batch("old/model.safetensors", old);
@@ -146,7 +146,7 @@ TEST_F(CliWeights, OldFilesOfBertAndGpt2AreRead) {
   fs::copy_file(kOriginals + "gpt2/config.json", file("old/config.json"),
                 fs::copy_options::overwrite_existing);
   write_batch("old/model.safetensors", gpt2);
-  EXPECT_EQ(0, run(forward("gpt2", file("old"), kOriginals + "gpt2/batch.safetensors")).status);
+  EXPECT_TRUE(succeeds(forward("gpt2", file("old"), kOriginals + "gpt2/batch.safetensors")));
 }
 
 TEST_F(CliWeights, WeightsOfAnotherNetworkAreRefusedAndNamed) {
@@ -225,7 +225,7 @@ TEST_F(CliWeights, OnlyRegularFilesThatAreNotReadAreReplaced) {
   expect_refused(forward_to(file("gpt2/model.safetensors")), {"would replace", "which is read"});
   write_batch("target", {});
   fs::create_symlink(file("target"), file("link"));
-  ASSERT_EQ(0, run(forward_to(file("link"))).status);
+  ASSERT_TRUE(succeeds(forward_to(file("link"))));
   EXPECT_TRUE(fs::is_symlink(file("link")));
   EXPECT_TRUE(SafetensorsFile(file("target")).tensors().contains("logits"));
 }
@@ -235,7 +235,7 @@ TEST_F(CliWeights, AMaskThatHidesAllGivesFiniteScores) {
   StateDict batch = SafetensorsFile(kOriginals + "bert/batch.safetensors").read_all();
   batch["attention_mask"] = Tensor::zeros(batch.at("attention_mask").type());
   write_batch("batch", batch);
-  ASSERT_EQ(0, run(forward("bert_base", kOriginals + "bert", file("batch")) + " --gradients").status);
+  ASSERT_TRUE(succeeds(forward("bert_base", kOriginals + "bert", file("batch")) + " --gradients"));
   const SafetensorsFile out(file("out"));
   for (const auto& [name, entry] : out.tensors())
     for (const double x : out.read(name).values()) ASSERT_TRUE(std::isfinite(x)) << name;

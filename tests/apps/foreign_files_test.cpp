@@ -42,10 +42,9 @@ class ForeignFiles : public Cli {
   }
   /// What a run leaves, for commands that read it: weights, a Program, times of layers and stages.
   void make_inputs() {
-    ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 1 --output " + file("in")).status);
-    ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --parallel pipeline --stages 2 --simulate --output " +
-                     file("predicted"))
-                     .status);
+    ASSERT_TRUE(succeeds(kTrain + "--arch mlp --steps 1 --output " + file("in")));
+    ASSERT_TRUE(succeeds(kTrain + "--arch mlp --steps 2 --parallel pipeline --stages 2 --simulate --output " +
+                         file("predicted")));
   }
   std::map<std::string, std::string> foreign_;
 };
@@ -53,7 +52,7 @@ class ForeignFiles : public Cli {
 TEST_F(ForeignFiles, ARunWithoutATraceLeavesATraceOfOthers) {
   put("run/trace.json", "[]");
   for (const char* again : {"", " --force", " --resume auto --steps 3"})
-    EXPECT_EQ(0, run(kTrain + "--arch mlp --steps 2 --output " + file("run") + again).status) << again;
+    EXPECT_TRUE(succeeds(kTrain + "--arch mlp --steps 2 --output " + file("run") + again)) << again;
   expect_untouched();
 }
 
@@ -72,14 +71,14 @@ TEST_F(ForeignFiles, ARunDoesNotBeginWhereItWouldReplaceThem) {
   expect_refused(kTrain + "--arch mlp --steps 1 --output '" + file("a file") + "'", {"checkpoints", "stays"});
   // An event file of another program stays where the run writes none.
   put("tensorboard/events.out.tfevents.1700000000.host.1.0", "of PyTorch");
-  EXPECT_EQ(0, run(kTrain + "--arch mlp --steps 1 --tensorboard 0 --output " + file("tensorboard")).status);
+  EXPECT_TRUE(succeeds(kTrain + "--arch mlp --steps 1 --tensorboard 0 --output " + file("tensorboard")));
   expect_untouched();
 }
 
 TEST_F(ForeignFiles, AForcedRunReplacesARunAndLeavesTheRest) {
   const std::string job =
       kTrain + "--arch mlp --steps 2 --checkpoint-every 1 --trace --output " + file("run");
-  ASSERT_EQ(0, run(job).status);
+  ASSERT_TRUE(succeeds(job));
   put("run/notes.txt", "mine");
   put("run/checkpoints/best.pt", "mine");
   expect_refused(job, {"holds a run already", "--force"});
@@ -87,14 +86,14 @@ TEST_F(ForeignFiles, AForcedRunReplacesARunAndLeavesTheRest) {
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_EQ(3, read("run/args.json").at("seed").at(0));
   EXPECT_EQ(2u, metrics().size());
-  ASSERT_EQ(0, run(job + " --force --steps 1").status);
+  ASSERT_TRUE(succeeds(job + " --force --steps 1"));
   EXPECT_FALSE(fs::exists(file("run/checkpoints/step-2"))) << "of the run that was replaced";
   expect_untouched();
 }
 
 TEST_F(ForeignFiles, WhatAUserKeepsInACheckpointStays) {
   const std::string job = kTrain + "--arch mlp --checkpoint-every 1 --output " + file("run");
-  ASSERT_EQ(0, run(job + " --steps 2").status);
+  ASSERT_TRUE(succeeds(job + " --steps 2"));
   put("run/checkpoints/step-1/notes.txt", "mine");
   expect_refused(job + " --steps 2 --force", {"checkpoints/step-1/notes.txt", "stays"});
   const Ended e = run(job + " --steps 5 --resume auto");
@@ -106,7 +105,7 @@ TEST_F(ForeignFiles, WhatAUserKeepsInACheckpointStays) {
 
 TEST_F(ForeignFiles, WhatAUserKeepsBesideACheckpointStays) {
   const std::string job = kTrain + "--arch mlp --checkpoint-every 1 --resume auto --output " + file("run");
-  ASSERT_EQ(0, run(job + " --steps 2").status);
+  ASSERT_TRUE(succeeds(job + " --steps 2"));
   fs::copy(file("run/checkpoints/step-2"),
            file("run/checkpoints/step-2.old"));  // stands in the way of step-2
   put("run/checkpoints/step-2.old/README", "a copy");
@@ -129,7 +128,7 @@ TEST_F(ForeignFiles, WhatAUserKeepsBesideACheckpointStays) {
 
 TEST_F(ForeignFiles, WhatAUserKeepsInAnEarlierSweepStays) {
   const std::string job = kTrain + "--arch mlp --steps 1 --output " + file("run");
-  ASSERT_EQ(0, run(job + " --models 3 --sweep 'lr~log(1e-3,1e-1)'").status);
+  ASSERT_TRUE(succeeds(job + " --models 3 --sweep 'lr~log(1e-3,1e-1)'"));
   put("run/model-2/checkpoints/step-1/notes.txt", "mine");
   expect_refused(job + " --force", {"model-2", "checkpoints/step-1/notes.txt", "stays"});
   EXPECT_TRUE(fs::exists(file("run/model-0/args.json")));
@@ -141,7 +140,7 @@ TEST_F(ForeignFiles, LinksAndUnfinishedNamesOfOthersStay) {
   const std::string program = file("predicted/program.json");
   put("precious.txt", "mine");
   put("run/notes.tandem-tmp", "mine");
-  ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 1 --output " + file("run")).status);
+  ASSERT_TRUE(succeeds(kTrain + "--arch mlp --steps 1 --output " + file("run")));
   fs::create_symlink(file("gone.json"), file("link.json"));
   expect_refused(kTandem + "plan memory --graph none.json --limit 1MB --trace " + file("link.json"),
                  {"none.json"});
@@ -178,7 +177,7 @@ TEST_F(ForeignFiles, ATraceReplacesATraceAlone) {
   EXPECT_EQ(before, read_file(program));
   expect_untouched();
   for (int twice = 0; twice < 2; ++twice)
-    EXPECT_EQ(0, run(kTandem + "sim " + program + " --trace " + file("own.json")).status);
+    EXPECT_TRUE(succeeds(kTandem + "sim " + program + " --trace " + file("own.json")));
   EXPECT_EQ("tandem trace", read("own.json").at("format"));
   expect_refused(
       kTrain + "--arch mlp --steps 1 --output " + file("new") + " --trace " + file("new/args.json"),
@@ -225,7 +224,7 @@ TEST_F(ForeignFiles, OfTwoHundredRandomCommandsNoneTouchesThem) {
       "mine", "{}", "{\"a\": 1}\n", "of,epoch\n1,2\n", "\n", "# config\nlr = 1\n", std::string("\0\1\2", 3)};
   // Some directories hold a run, too.
   for (const char* d : {"a", "b"})
-    ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 1 --trace --output " + file(d)).status);
+    ASSERT_TRUE(succeeds(kTrain + "--arch mlp --steps 1 --trace --output " + file(d)));
   const auto is_free = [&](const std::string& name) {
     return !fs::exists(file(name)) && !fs::is_regular_file(fs::path(file(name)).parent_path());
   };

@@ -79,8 +79,8 @@ TEST_F(Interruptions, ASignalSavesACheckpointAndSaysHowToGoOn) {
         << e.out;
     const std::string whole = "whole-" + signal, steps = " --steps " + std::to_string(step + 5),
                       weights = "/checkpoints/step-" + std::to_string(step + 5) + "/model.safetensors";
-    ASSERT_EQ(0, run(kTrain + "--arch mlp --resume auto --output " + file(name) + steps).status);
-    ASSERT_EQ(0, run(kTrain + "--arch mlp --output " + file(whole) + steps).status);
+    ASSERT_TRUE(succeeds(kTrain + "--arch mlp --resume auto --output " + file(name) + steps));
+    ASSERT_TRUE(succeeds(kTrain + "--arch mlp --output " + file(whole) + steps));
     EXPECT_EQ(read_file(file(whole + weights)), read_file(file(name + weights)));
   }
 }
@@ -124,7 +124,7 @@ TEST_F(Interruptions, APipelineDrainsBeforeItsLastCheckpoint) {
 TEST_F(Interruptions, EndsTheEvaluationOfACompleteRun) {
   const std::string job =
       kTrain + "--arch resnet20 --steps 1 -b 8 --output " + file("run") + " --synthetic-test ";
-  ASSERT_EQ(0, run(job + "10000").status);
+  ASSERT_TRUE(succeeds(job + "10000"));
   const Ended e = run(job + "10000 --resume auto >" + file("out") + " & until grep -q evaluates " +
                       file("out") + "; do sleep 0.02; done; kill -INT $!; wait $!");
   EXPECT_EQ(130, e.status) << e.err;
@@ -162,9 +162,8 @@ TEST_F(Interruptions, OfAHundredAtRandomMomentsNoneDamagesACheckpoint) {
   }
   ASSERT_GT(last, 0);
   // What is left is what an uninterrupted run has.
-  ASSERT_EQ(0, run(kTrain + "--arch mlp --checkpoint-every 7 --resume auto --output " + file("run") +
-                   " --steps " + std::to_string(last + 2))
-                   .status);
+  ASSERT_TRUE(succeeds(kTrain + "--arch mlp --checkpoint-every 7 --resume auto --output " + file("run") +
+                       " --steps " + std::to_string(last + 2)));
   ASSERT_EQ(
       0,
       run(kTrain + "--arch mlp --output " + file("whole") + " --steps " + std::to_string(last + 2)).status);
