@@ -80,6 +80,15 @@ CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   return c;
 }
 
+namespace {
+
+bool measures_all_reduces(const TrainOptions& o) { return o.dump_profile && o.ranks > 1; }
+bool plans_from_bytes(const TrainOptions& o) {
+  return o.allreduce != "auto" && !measures_all_reduces(o) && !all_reduce_policy(o.allreduce).needs_times;
+}
+
+}  // namespace
+
 Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   Strategy s;
   s.models = o.models;
@@ -115,14 +124,13 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   s.memory_plan = o.memory_plan;
   if (!o.host_budget.empty()) s.host_budget = parse_bytes(o.host_budget);
   if (!o.copy_link.empty()) s.copy_link = parse_copy_link(o.copy_link);
-  const bool names_policy = o.allreduce != "auto", measures = o.dump_profile && o.ranks > 1;
-  const bool plans_from_bytes = names_policy && !measures && !all_reduce_policy(o.allreduce).needs_times;
+  const bool names_policy = o.allreduce != "auto", measures = measures_all_reduces(o);
   if (!o.plan.empty() && holds_all_reduces(o.plan)) {
-    const std::string why = o.ranks < 2        ? "with one data-parallel rank"
-                            : o.simulate       ? "with --simulate"
-                            : measures         ? "with --dump-profile, which measures"
-                            : plans_from_bytes ? "with --allreduce " + o.allreduce
-                                               : "";
+    const std::string why = o.ranks < 2           ? "with one data-parallel rank"
+                            : o.simulate          ? "with --simulate"
+                            : measures            ? "with --dump-profile, which measures"
+                            : plans_from_bytes(o) ? "with --allreduce " + o.allreduce
+                                                  : "";
     if (!why.empty())
       throw Error(fmt::format("--plan '{}' holds what all-reduces take, which has no effect {}: leave it out",
                               o.plan, why));
@@ -132,8 +140,11 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if ((names_policy || measures) && !s.fusion_groups.empty())
     throw Error(fmt::format("{} stands beside the fusion_groups of '{}': leave out one of them",
                             names_policy ? "--allreduce " + o.allreduce : "--dump-profile", o.plan));
-  if (plans_from_bytes) s.fusion_groups = fusion_groups(gradient_layers(forward, s), o.allreduce);
   return s;
+}
+
+void group_gradients(const TrainOptions& o, const Graph& forward, Strategy& s) {
+  if (plans_from_bytes(o)) s.fusion_groups = fusion_groups(gradient_layers(forward, s), o.allreduce);
 }
 
 LrSchedule lr_schedule_of(const TrainOptions& o, const RunLength& length, double lr) {

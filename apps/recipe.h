@@ -22,8 +22,12 @@ struct CoreShares {
 /// If ranks are processes, all of them must call it.
 CoreShares share_cores(const TrainOptions& options, MpiSession* mpi);
 
-/// Returns the Strategy that the options describe. `forward` is the network's graph for one sample.
+/// Returns the Strategy that the options describe, without the groups of `group_gradients`. `forward` is the
+/// network's graph for one sample.
 Strategy strategy_of(const TrainOptions& options, const Graph& forward, int threads);
+
+/// Groups gradients as `--allreduce` asks, if that policy plans from bytes alone. `strategy` has its cuts.
+void group_gradients(const TrainOptions& options, const Graph& forward, Strategy& strategy);
 
 /// Returns the learning-rate schedule of a model with the base rate `lr`; options in epochs become batches.
 LrSchedule lr_schedule_of(const TrainOptions& options, const RunLength& length, double lr);

@@ -23,6 +23,11 @@ namespace {
 
 constexpr std::int64_t kSimulatedBatches = 20;
 
+// The Host of a Program with `replicas` of the run's ranks, for each its share of a batch.
+TrainFeed feed_of(const TrainOptions& o, int replicas, const CifarData& data) {
+  return measured_feed(data.trained(o.models), o.batch_size / o.ranks * replicas, o.microbatches, o.seed);
+}
+
 // What `tandem sim pipeline` reads. Times of another machine, from --profile, have no measured corun.
 StageProfile stage_profile(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
                            const Program& program, const Graph& forward, const CifarData& data) {
@@ -31,7 +36,7 @@ StageProfile stage_profile(const TrainOptions& o, const Strategy& s, const CoreS
     stages.link = {.bytes_per_ms = s.link.bandwidth / kMsPerSecond,
                    .latency_ms = s.link.latency * kMsPerSecond};
   if (!o.profile.empty()) return stages;
-  TrainFeed host = measured_feed(data.trained(o.models), o.batch_size, o.microbatches, o.seed);
+  TrainFeed host = feed_of(o, 1, data);
   const StateDict state = initial_state(o, data.classes);
   stages.corun = measured_corun(forward, s, host, state, cores.rank);
   stages.uncut = UncutCost{.single_ms = measured_batch_ms(forward, s, host, state)};
@@ -50,7 +55,7 @@ void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
 }  // namespace
 
 double measured_copy_slowdown(const TrainOptions& o, const Program& program, const CifarData& data) {
-  TrainFeed host = measured_feed(data.trained(o.models), o.batch_size, o.microbatches, o.seed);
+  TrainFeed host = feed_of(o, program.replicas, data);
   return copy_slowdown(program, cpu_kernels(), host, initial_state(o, data.classes));
 }
 
@@ -59,13 +64,14 @@ Profile measured_profile(const TrainOptions& o, const Strategy& strategy, const 
   Profile profile;
   const StateDict state = initial_state(o, data.classes);
   const auto measure = [&](const Program& p) {
-    TrainFeed host = measured_feed(data.trained(o.models), o.batch_size, o.microbatches, o.seed);
+    TrainFeed host = feed_of(o, p.replicas, data);
     profile.measure(p, cpu_kernels(), host, state);
   };
   if (strategy.stages > 1) {
     measure(layers_program(forward, strategy));
     Strategy best = strategy;
     best.cuts = measured_cuts(forward, strategy, profile);
+    best.fusion_groups.clear();  // they may cross these cuts
     if (best.cuts != strategy.cuts) measure(build(forward, best));
   }
   measure(program);

@@ -133,6 +133,7 @@ void TrainingRun::perform() {
   const CoreShares cores = share_cores(options_, mpi_);
   Strategy strategy = strategy_of(options_, forward(1), cores.threads);
   if (strategy.stages > 1) cut(forward(samples), strategy);
+  group_gradients(options_, forward(1), strategy);
   begin_.options = options_;
   begin_.options.threads = strategy.threads;
   begin_.arguments = to_json(begin_.options);

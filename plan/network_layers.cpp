@@ -133,6 +133,7 @@ struct PlannedCuts {
 PlannedCuts planned(std::vector<int> cuts, const Graph& forward, Strategy strategy,
                     const PartitionProblem& problem) {
   strategy.cuts = names_of(problem, cuts);
+  strategy.fusion_groups.clear();  // they may cross these cuts
   strategy.memory_budget = 0;
   strategy.verify = false;
   const Program program = build(forward, strategy);

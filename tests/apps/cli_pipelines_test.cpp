@@ -56,15 +56,18 @@ TEST_F(CliPipelines, AScheduleFromAFileTrainsLikeTheOneWithTheName) {
 TEST_F(CliPipelines, CutsByMeasuredKernelsAndKeepsTheCutsWhenItResumes) {
   const std::string pipeline = "--parallel pipeline --stages 2 --schedule pipedream ";
   const auto cuts = [&](const std::string& output) { return read(output + "/plan.json").at("cuts"); };
-  ASSERT_EQ(0, run(job(pipeline + "--simulate --output " + file("sim"))).status);
+  ASSERT_TRUE(succeeds(job(pipeline + "--simulate --output " + file("sim"))));
   json seconds = read("sim/profile.json");
   for (auto& [key, value] : seconds.items())
     if (key.find("3072") != std::string::npos) value = 0;
   const std::string profile = " --profile " + write("free-images.json", seconds.dump());
+  losses(pipeline + "--ranks 2 --batch-size 32 --allreduce ddp" + profile,
+         "buckets");  // none crosses the cut
   losses(pipeline, "default");
   const auto whole = losses(pipeline + "--checkpoint-every 3" + profile, "whole");
   EXPECT_EQ(json{"block0"}, cuts("default"));
   EXPECT_NE(json{"block0"}, cuts("whole"));
+  EXPECT_NE(json{"block0"}, cuts("buckets"));
 
   const std::string from = "--checkpoint-every 3 --resume " + file("whole/checkpoints/step-3") + " --output ";
   for (const std::string& options : {std::string(), " --profile " + file("sim/profile.json")}) {
@@ -79,6 +82,15 @@ TEST_F(CliPipelines, CutsByMeasuredKernelsAndKeepsTheCutsWhenItResumes) {
   const Ended other = run(job(pipeline + from + file("other") + " --plan " + plan));
   ASSERT_EQ(0, other.status) << other.err;
   EXPECT_NE(std::string::npos, other.out.find("cuts block0, was block")) << other.out;
+}
+
+TEST_F(CliPipelines, AReplicaIsMeasuredWithItsShareOfABatch) {
+  const std::string stages = "--parallel pipeline --stages 2 --microbatches 2 --schedule gpipe --simulate ";
+  ASSERT_TRUE(succeeds(job(stages + "--output " + file("one"))));
+  ASSERT_TRUE(succeeds(job(stages + "--batch-size 32 --ranks 2 --output " + file("two"))));
+  const json one = read("one/profile.json"), two = read("two/profile.json");
+  for (const auto& [kernel, ms] : one.items()) EXPECT_TRUE(two.contains(kernel)) << kernel;
+  EXPECT_EQ(read("one/stages.json").at("stages").size(), read("two/stages.json").at("stages").size());
 }
 
 TEST_F(CliPipelines, WhatAProfileCannotDoIsRefused) {
@@ -384,7 +396,7 @@ TEST_F(CliSimPipeline, ReadsTheStagesOfASimulatedTraining) {
   const std::string train = kTrain +
                             "--arch mlp-residual --batch-size 16 --synthetic-train 64 --parallel "
                             "pipeline --stages 2 --schedule dualpipe --simulate --link 1GB/s,2ms ";
-  ASSERT_EQ(0, run(train + "--output " + file("run")).status);
+  ASSERT_TRUE(succeeds(train + "--output " + file("run")));
   const json profile = read("run/stages.json");
   ASSERT_EQ(2u, profile.at("stages").size());
   double weights = 0, ms = 0;
@@ -409,7 +421,7 @@ TEST_F(CliSimPipeline, ReadsTheStagesOfASimulatedTraining) {
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_NE(std::string::npos, e.out.find("\ndualpipe ")) << e.out;
   // Times of another machine have no measured co-run, and nothing of one device.
-  ASSERT_EQ(0, run(train + "--output " + file("again") + " --profile " + file("run/profile.json")).status);
+  ASSERT_TRUE(succeeds(train + "--output " + file("again") + " --profile " + file("run/profile.json")));
   EXPECT_EQ(profile.at("stages"), read("again/stages.json").at("stages"));
   EXPECT_FALSE(read("again/stages.json").contains("single_ms"));
 }
