@@ -60,7 +60,7 @@ ordered_json to_json(const MemoryProblem& problem, std::string_view policy, cons
                  {"recompute_ms", cost.recompute_ms},
                  {"swapped", ids_of(problem, treated(problem, plan, MemoryStep::Kind::d2h))},
                  {"recomputed", ids_of(problem, treated(problem, plan, MemoryStep::Kind::recompute))}};
-  if (problem.is_pair()) {
+  if (problem.is_ring()) {
     j["resident_at_start"] = ids_of(problem, plan.resident_at_start);
     j["host_at_start"] = ids_of(problem, plan.host_at_start);
   }
@@ -90,7 +90,7 @@ void print_row(std::string_view policy, const MemoryResult& result) {
 }  // namespace
 
 void add_memory_plan_options(CLI::App& command, MemoryPlanOptions& o) {
-  command.add_option("--graph", o.graph, "JSON file of one graph, or of a pair")->required();
+  command.add_option("--graph", o.graph, "JSON file of one graph, or of several in a ring")->required();
   command.add_option("--limit", o.limit, "bytes of the device, as 2GiB")->required();
   command
       .add_option("--policy", o.policies,

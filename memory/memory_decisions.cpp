@@ -13,7 +13,11 @@ bool is_recomputed_for_backward(Treatment t) {
 }
 
 MemoryDecisions retain_all(const MemoryProblem& problem) {
-  return {std::vector(problem.values.size(), Treatment::retain)};
+  MemoryDecisions d{std::vector(problem.values.size(), Treatment::retain)};
+  if (!problem.is_ring()) return d;
+  for (const MemoryGraph& graph : problem.graphs)
+    d.forward_before.emplace_back(graph.nodes.size() - static_cast<std::size_t>(graph.forward_nodes()));
+  return d;
 }
 
 std::vector<int> candidates_of(const MemoryProblem& problem) {

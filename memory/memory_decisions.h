@@ -21,12 +21,12 @@ bool is_recomputed_for_backward(Treatment treatment);
 
 struct MemoryDecisions {
   std::vector<Treatment> values;  ///< by place in MemoryProblem::values
-  /// Of a pair: how many nodes of the graph in forward run before each node of the graph in backward: first
-  /// of graph 1 beside graph 0's backward, then the other way round. The rest run after the last one.
-  std::vector<int> forward_before[2] = {};
+  /// Of a ring, by graph: how many forward nodes of the graph after it run before each of its nodes of
+  /// backward and update. The rest run after the last one.
+  std::vector<std::vector<int>> forward_before{};
 };
 
-/// Everything retained, and no forward node before the other graph's backward has ended.
+/// Everything retained, and no forward node before the backward of the graph before has ended.
 MemoryDecisions retain_all(const MemoryProblem& problem);
 
 /// Returns the values that a plan may treat, in the order of forward: intermediate ones that forward makes

@@ -21,14 +21,14 @@ MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int
       add_bytes(problem.values[v].bytes);
     }
   std::vector<bool> may_be_there(values_.size());
-  if (problem.is_pair())
+  if (problem.is_ring())
     for (const MemoryNode& n : graph(0).nodes)
       if (n.phase == Phase::forward)
         for (const int v : n.outputs) may_be_there[static_cast<std::size_t>(v)] = true;
   const auto check = [&](int v) {
     if (!may_be_there[static_cast<std::size_t>(v)])
       throw Error(fmt::format(
-          "the memory plan's start: value {} is not of the forward pass of a pair's first graph", of(v).id));
+          "the memory plan's start: value {} is not of the forward pass of a ring's first graph", of(v).id));
   };
   for (const int v : resident_at_start) {
     check(v);
@@ -42,7 +42,7 @@ MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int
     value(v).on_host = value(v).on_host_at_start = true;
   }
   for (int g = 0; g < std::ssize(problem.graphs); ++g) {
-    first_.push_back(problem.is_pair() && g == 0 ? graph(g).forward_nodes() : 0);
+    first_.push_back(problem.is_ring() && g == 0 ? graph(g).forward_nodes() : 0);
     next_.push_back(first_.back());
     runs_.push_back(0);
   }
@@ -125,7 +125,7 @@ void MemoryMachine::run(const MemoryStep& step) {
 void MemoryMachine::recompute(const MemoryStep& step) {
   const auto g = static_cast<std::size_t>(step.graph);
   if (node(step).phase != Phase::forward) refuse("only forward nodes are recomputed");
-  // A pair's first graph ran its forward in the period before.
+  // A ring's first graph ran its forward in the period before.
   if (first_[g] == 0 && step.node >= runs_[g]) refuse("it has not run");
   for (const int v : node(step).outputs)
     if (of(v).kind != Kind::intermediate) refuse_value("makes", v, "is not intermediate");
@@ -178,7 +178,7 @@ MemoryCost MemoryMachine::finish() const {
     const bool there = at(v).resident && at(v).defined;
     if (is_under_copy(v)) refuse_end("is under copy");
     if (of(v).kind == Kind::output && !there) refuse_end("is an output, and not there");
-    if (!problem_.is_pair()) continue;
+    if (!problem_.is_ring()) continue;
     const bool was_there = of(v).kind == Kind::input || at(v).resident_at_start;
     if (was_there && !there) refuse_end("was there at the start, and is not");
     if (!was_there && at(v).resident && of(v).kind != Kind::output)

@@ -11,7 +11,7 @@ namespace tandem::engine {
 /// Keeps a reference to the problem.
 class MemoryMachine {
  public:
-  /// Begins a step, or the period of a pair, with these values on the device and on the host.
+  /// Begins a step, or the period of a ring, with these values on the device and on the host.
   explicit MemoryMachine(const MemoryProblem& problem, const std::vector<int>& resident_at_start = {},
                          const std::vector<int>& host_at_start = {});
 

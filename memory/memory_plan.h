@@ -33,7 +33,7 @@ MemoryStep::Kind memory_step_kind(std::string_view name);
 /// prediction of times makes a step slower, and leaves its peak as it is.
 struct MemoryPlan {
   std::vector<MemoryStep> steps;
-  /// Of a pair: values of graph 0's forward that are on the device, or on the host, at the start of the
+  /// Of a ring: values of graph 0's forward that are on the device, or on the host, at the start of the
   /// period, and so again at its end.
   std::vector<int> resident_at_start, host_at_start;
 };
@@ -59,7 +59,7 @@ struct MemorySpan {
 /// naming the instruction if it does what cannot be done: it reads bytes that are undefined or not there;
 /// reads, frees or overwrites a value under copy; copies or recomputes what may not be; runs a node twice or
 /// out of order. The same if a node is missing at the end, an output is not there, a copy was not waited for,
-/// or a pair's period does not end as it began.
+/// or a ring's period does not end as it began.
 MemoryCost replay(const MemoryProblem& problem, const MemoryPlan& plan);
 /// The same; returns what the lanes did, in the order of the list.
 std::vector<MemorySpan> spans_of(const MemoryProblem& problem, const MemoryPlan& plan);

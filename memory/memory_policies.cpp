@@ -55,7 +55,7 @@ class Greedy {
  public:
   struct Options {
     bool free_time;    ///< ranks swaps by the time that their copies leave (Capuchin), not by all of it
-    bool multiplexes;  ///< moves the other graph's forward nodes beside copies
+    bool multiplexes;  ///< moves the next graph's forward nodes beside copies
   };
   Greedy(const MemoryProblem& problem, std::int64_t limit, Options options)
       : p_(problem),
@@ -66,11 +66,7 @@ class Greedy {
         d_(retain_all(problem)),
         now_(*plan_of(problem, d_, limit)),
         left_(candidates_of(problem)),
-        at_once_(1 + (std::max(1, static_cast<int>(left_.size())) - 1) / kPlannedOneByOne) {
-    if (!options.multiplexes || !problem.is_pair()) return;
-    for (int half = 0; half < 2; ++half)
-      d_.forward_before[half].assign(problem.graphs[static_cast<std::size_t>(half)].nodes.size(), 0);
-  }
+        at_once_(1 + (std::max(1, static_cast<int>(left_.size())) - 1) / kPlannedOneByOne) {}
 
   // Returns the first decisions that keep the limit, or else those with the smallest peak.
   MemoryDecisions run() {
@@ -171,8 +167,8 @@ class Greedy {
     Try t{v, d_, {}};
     treatment(t.decisions, v) = Treatment::swap;
     t.plan = plan_of(p_, t.decisions, limit_);
-    if (!options_.multiplexes || !p_.is_pair()) return t;
-    int most = p_.graphs[0].forward_nodes() + p_.graphs[1].forward_nodes();
+    if (!options_.multiplexes || !p_.is_ring()) return t;
+    int most = next_after(v).forward_nodes();
     for (int tries = 0; tries < kMostMoves; ++tries) {
       const int count = std::min(most, nodes_as_long_as_stall(t));
       if (count == 0) break;
@@ -181,13 +177,19 @@ class Greedy {
     return t;
   }
 
-  // How many forward nodes of the other graph, that could move before the first reader of the swapped value,
+  // The graph whose forward is computed beside the backward of a value's graph.
+  const MemoryGraph& next_after(int v) const {
+    const int graph = first_readers_[static_cast<std::size_t>(v)].graph;
+    return p_.graphs[static_cast<std::size_t>(p_.next_in_ring(graph))];
+  }
+  // How many forward nodes of the next graph, that could move before the first reader of the swapped value,
   // take as long as it stalls.
   int nodes_as_long_as_stall(const Try& t) const {
-    const auto [half, reader] = first_readers_[static_cast<std::size_t>(t.value)];
-    const MemoryGraph& other = p_.graphs[static_cast<std::size_t>(1 - half)];
+    const auto [graph, reader] = first_readers_[static_cast<std::size_t>(t.value)];
+    const MemoryGraph& other = next_after(t.value);
     const double stall = t.plan->cost.stall_ms - now_.cost.stall_ms;
-    const int first = t.decisions.forward_before[half][reader], forward = other.forward_nodes();
+    const int first = t.decisions.forward_before[static_cast<std::size_t>(graph)][reader],
+              forward = other.forward_nodes();
     int count = 0;
     for (double ms = 0; stall > 1e-9 && ms < stall && first + count < forward; ++count)
       ms += other.nodes[static_cast<std::size_t>(first + count)].run_ms;
@@ -195,10 +197,10 @@ class Greedy {
   }
   // Moves so many there. Returns whether that helps; if not, they stay.
   bool move_forward(Try& t, int count) const {
-    const auto [half, reader] = first_readers_[static_cast<std::size_t>(t.value)];
-    const int forward = p_.graphs[static_cast<std::size_t>(1 - half)].forward_nodes();
+    const auto [graph, reader] = first_readers_[static_cast<std::size_t>(t.value)];
+    const int forward = next_after(t.value).forward_nodes();
     MemoryDecisions moved = t.decisions;
-    auto& before = moved.forward_before[half];
+    auto& before = moved.forward_before[static_cast<std::size_t>(graph)];
     for (std::size_t b = reader; b < before.size(); ++b) before[b] = std::min(before[b] + count, forward);
     auto plan = plan_of(p_, moved, limit_);
     if (plan->cost.peak_bytes > std::max(limit_, t.plan->cost.peak_bytes) ||
@@ -208,8 +210,11 @@ class Greedy {
     t.plan = std::move(plan);
     return true;
   }
-  using Reader = std::pair<int, std::size_t>;
-  // Per value: its graph, and its first reader among the nodes of backward and update.
+  struct Reader {
+    int graph;
+    std::size_t place;  // among the nodes of backward and update
+  };
+  // Per value, the first of them that reads it.
   static std::vector<Reader> first_readers(const MemoryProblem& problem) {
     std::vector<Reader> readers(problem.values.size());
     std::vector<bool> found(readers.size());
@@ -262,8 +267,6 @@ class LocalSearch {
     for (const MemoryGraph& graph : problem.graphs) nodes += graph.nodes.size();
     left_ = std::min<std::size_t>(kMostPlans, kNodesPlanned / nodes);
     for (const auto policy : {mu_two, capuchin, checkpoint, vdnn}) try_plan(policy(problem, limit));
-    for (int half = 0; half < 2 && problem.is_pair(); ++half)
-      best_.forward_before[half].resize(problem.graphs[static_cast<std::size_t>(half)].nodes.size());
   }
 
   MemoryDecisions run() {
@@ -301,8 +304,8 @@ class LocalSearch {
   }
   void change_two() {
     MemoryDecisions d = best_;
-    if (p_.is_pair() && draw(3) == 0)
-      move_forward_nodes(d.forward_before[draw(2)]);
+    if (p_.is_ring() && draw(3) == 0)
+      move_forward_nodes(d.forward_before[draw(d.forward_before.size())]);
     else
       for (int i = 0; i < 2; ++i)
         if (!read_apart_.empty() && draw(8) == 0)
@@ -365,7 +368,7 @@ const std::vector<MemoryPolicy>& memory_policies() {
       {"hfta", "keeps everything; arrays of models, the largest that fit, train in turn (Wang et al.)",
        plan_by<none>, /*pairs=*/false},
       {"hfta-capuchin", "the same, with capuchin in each array", plan_by<capuchin>, /*pairs=*/false},
-      {"mu-two", "the paper's greedy scheduler: copies also beside the other graph's forward",
+      {"mu-two", "the paper's greedy scheduler: copies also beside the next graph's forward",
        plan_by<mu_two>},
       {"mu-two+", "mu-two, then a local search", plan_by<mu_two_plus>},
       {"optimal", "the least time of all plans (small graphs)", optimal},

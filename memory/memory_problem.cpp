@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kMostMs = 1e10;
 constexpr std::int64_t kMostBytes = 1'000'000'000'000;
-constexpr std::size_t kMostNodes = 100'000;
+constexpr std::size_t kMostGraphs = 100, kMostNodes = 100'000;
 const std::vector<std::string> kKinds{"parameter", "gradient", "input", "intermediate", "output"};
 const std::vector<std::string> kPhases{"forward", "backward", "update"};
 
@@ -27,8 +27,8 @@ class Reader {
     j.require_keys({"graphs", "values", "link", "static_bytes"});
     for (const JsonInput& value : j["values"].required().items()) add_value(value);
     for (const JsonInput& graph : j["graphs"].required().items()) add_graph(graph);
-    if (problem_.graphs.empty() || problem_.graphs.size() > 2)
-      refuse("\"graphs\" has {}; there must be one or two", problem_.graphs.size());
+    if (problem_.graphs.empty() || problem_.graphs.size() > kMostGraphs)
+      refuse("\"graphs\" has {}; there must be 1 to {}", problem_.graphs.size(), kMostGraphs);
     const JsonInput link = j["link"].required();
     link.require_keys({"bytes_per_ms", "duplex"});
     problem_.link = {link["bytes_per_ms"].required().number(0, 0, 1e15), link["duplex"].flag(true)};
@@ -118,10 +118,10 @@ class Reader {
         }
       }
     }
-    if (problem_.is_pair())
+    if (problem_.is_ring())
       for (const MemoryGraph& graph : problem_.graphs)
         if (graph.nodes.front().phase != Phase::forward || graph.nodes.back().phase == Phase::forward)
-          refuse("graph '{}' of a pair must have nodes of forward and of backward", graph.name);
+          refuse("graph '{}' of a ring must have nodes of forward and of backward", graph.name);
     for (int v = 0; v < std::ssize(made); ++v)
       if (!is_given(v) && !made[static_cast<std::size_t>(v)]) refuse("no node makes value {}", id(v));
   }

@@ -41,16 +41,18 @@ struct MemoryGraph {
   }
 };
 
-/// What a memory plan plans: one training step of one graph; or one period of a pair of graphs that take
-/// turns, in which graph 0 computes backward and update and then its next forward, and graph 1 forward,
-/// backward and update.
+/// What a memory plan plans: one training step of one graph; or one period of a ring of graphs that take
+/// turns: beside the backward and update of each, the next graph computes its forward, and beside those of
+/// the last, graph 0 its next forward. A ring of two is a pair.
 struct MemoryProblem {
-  std::vector<MemoryGraph> graphs;  ///< one or two
+  std::vector<MemoryGraph> graphs;  ///< of a step: one; of a ring: two or more
   std::vector<MemoryValue> values;  ///< of all graphs
   CopyLink link;
   std::int64_t static_bytes;  ///< of what is always there: parameters, states of optimizers
 
-  bool is_pair() const { return graphs.size() == 2; }
+  bool is_ring() const { return graphs.size() > 1; }
+  /// The graph of a ring whose forward is computed beside the backward of `graph`.
+  int next_in_ring(int graph) const { return (graph + 1) % static_cast<int>(graphs.size()); }
   bool can_copy() const { return link.bytes_per_ms > 0; }
   double copy_ms(int value) const {
     return static_cast<double>(values[static_cast<std::size_t>(value)].bytes) / link.bytes_per_ms;

@@ -14,7 +14,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 LowerBound::LowerBound(const NumberedProblem& problem, std::int64_t limit, bool copies)
     : p_(problem), limit_(limit), copies_(copies) {
-  if (!p_.problem().is_pair()) find_tight_places();  // a pair's nodes have no order yet
+  if (!p_.problem().is_ring()) find_tight_places();  // a ring's nodes have no order yet
 }
 
 // A repeated node makes all of its outputs: each has its share of the time.

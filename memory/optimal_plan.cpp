@@ -80,7 +80,7 @@ class Search {
 
   bool is_done(const Label& l) const {
     if (!is_end(l)) return false;
-    if (!p_.is_pair()) return true;
+    if (!p_.is_ring()) return true;
     const Start& start = starts_[static_cast<std::size_t>(l.start)];
     const Set there = l.resident & numbered_.of_first_forward & numbered_.read_in_backward;
     return (there & start.resident) == start.resident && (l.host & start.host) == start.host;
@@ -157,7 +157,7 @@ class Search {
     for (const int v : numbered_.values) {
       const Set s = set_of(v);
       if ((from.resident & s) && !(s & (needed | numbered_.outputs | from.to_device)) &&
-          !((s & numbered_.inputs) && p_.is_pair()))
+          !((s & numbered_.inputs) && p_.is_ring()))
         choices.push_back(v);
     }
     std::vector<int> chosen;
@@ -234,7 +234,7 @@ class Search {
       });
     }
     for (int g = 0; g < numbered_.graphs(); ++g) {
-      const bool wraps = p_.is_pair() && g == 0;
+      const bool wraps = p_.is_ring() && g == 0;
       for (int n = 0; n < numbered_.places(g); ++n) {
         const MemoryNode& again = numbered_.node(g, n);
         const Set in = set_of(again.inputs), out = set_of(again.outputs);
@@ -302,8 +302,8 @@ class Search {
     const Label& last = labels_[static_cast<std::size_t>(id)];
     const Start& start = starts_[static_cast<std::size_t>(last.start)];
     for (const int v : numbered_.values) {
-      if (p_.is_pair() && (start.resident & set_of(v))) plan.resident_at_start.push_back(v);
-      if (p_.is_pair() && (start.host & set_of(v))) plan.host_at_start.push_back(v);
+      if (p_.is_ring() && (start.resident & set_of(v))) plan.resident_at_start.push_back(v);
+      if (p_.is_ring() && (start.host & set_of(v))) plan.host_at_start.push_back(v);
     }
     for (auto at = path.rbegin(); at != path.rend(); ++at) {
       const auto& steps = labels_[static_cast<std::size_t>(*at)].steps;
@@ -313,7 +313,7 @@ class Search {
     for (const int v : numbered_.values) {
       const Set s = set_of(v);
       const bool stays =
-          (s & numbered_.outputs) || (p_.is_pair() && ((s & numbered_.inputs) || (s & start.resident)));
+          (s & numbered_.outputs) || (p_.is_ring() && ((s & numbered_.inputs) || (s & start.resident)));
       if ((last.resident & s) && !stays) plan.steps.push_back({MemoryStep::Kind::free, v, -1, -1});
     }
     const MemoryCost cost = replay(p_, plan);

@@ -15,7 +15,7 @@ NumberedProblem::NumberedProblem(const MemoryProblem& problem) : p_(problem) {
   number_values();
   for (int g = 0; g < std::ssize(p_.graphs); ++g) {
     const auto& nodes = p_.graphs[static_cast<std::size_t>(g)].nodes;
-    const int first = p_.is_pair() && g == 0 ? p_.graphs[0].forward_nodes() : 0;
+    const int first = p_.is_ring() && g == 0 ? p_.graphs[0].forward_nodes() : 0;
     std::vector<int>& list = order.emplace_back();
     for (int i = 0; i < std::ssize(nodes); ++i)
       list.push_back(static_cast<int>((first + i) % std::ssize(nodes)));
@@ -38,6 +38,10 @@ void NumberedProblem::number_values() {
       number_.emplace(v, static_cast<int>(values.size()));
       values.push_back(v);
     }
+  if (p_.graphs.size() > 2)
+    throw Error(
+        fmt::format("the optimal plan is searched for one graph or a pair; this problem has {} graphs",
+                    p_.graphs.size()));
   if (values.size() > kMostValues)
     throw Error(fmt::format(
         "the optimal plan is searched for at most {} values beside parameters; this problem has {}",
@@ -49,7 +53,7 @@ void NumberedProblem::number_values() {
         maker[static_cast<std::size_t>(number_.at(v))] = {static_cast<int>(g),
                                                           static_cast<int>(&n - p_.graphs[g].nodes.data())};
         of_forward |= set_of(v);
-        if (g == 0 && p_.is_pair()) of_first_forward |= set_of(v);
+        if (g == 0 && p_.is_ring()) of_first_forward |= set_of(v);
       }
       if (n.phase != Phase::forward) read_in_backward |= set_of(n.inputs);
     }

@@ -19,23 +19,21 @@ struct Place {
   int graph, node;
 };
 
-// The nodes in the order of their merged list. A pair's first graph begins with its backward pass.
+// The nodes in the order of their merged list. A ring's first graph begins with its backward pass.
 std::vector<Place> merged(const MemoryProblem& p, const MemoryDecisions& d) {
   std::vector<Place> list;
-  if (!p.is_pair()) {
+  if (!p.is_ring()) {
     for (int n = 0; n < std::ssize(p.graphs[0].nodes); ++n) list.push_back({0, n});
     return list;
   }
-  for (int half = 0; half < 2; ++half) {
-    const int back = half, other = 1 - half;
+  for (int back = 0; back < std::ssize(p.graphs); ++back) {
+    const int other = p.next_in_ring(back);
+    const auto g = static_cast<std::size_t>(back);
     const int forward = p.graphs[static_cast<std::size_t>(other)].forward_nodes();
-    int next = 0;
-    const int begin = p.graphs[static_cast<std::size_t>(back)].forward_nodes();
-    for (int n = begin; n < std::ssize(p.graphs[static_cast<std::size_t>(back)].nodes); ++n) {
-      const auto b = static_cast<std::size_t>(n - begin);
-      const int before = b < d.forward_before[half].size() ? d.forward_before[half][b] : 0;
+    int next = 0, n = p.graphs[g].forward_nodes();
+    for (const int before : d.forward_before.at(g)) {
       while (next < std::min(before, forward)) list.push_back({other, next++});
-      list.push_back({back, n});
+      list.push_back({back, n++});
     }
     while (next < forward) list.push_back({other, next++});
   }
@@ -128,7 +126,7 @@ class Planner {
     return t == Treatment::recompute_each || t == Treatment::recompute_in_backward;
   }
   // Whether a value that is used at some place is freed there, although the same pass reads it again later. A
-  // pair's first graph cannot: its forward comes after the update of the weights.
+  // ring's first graph cannot: its forward comes after the update of the weights.
   bool rests_between(int v, int use, int next) const {
     const bool in_forward = is_forward(use);
     if (in_forward && (treated(v) == Treatment::recompute_in_backward || uses(v).wraps)) return false;
@@ -212,10 +210,10 @@ class Planner {
     return any;
   }
 
-  // Inputs stay until the last node that reads them, or repeats with them. A pair's are read in each period.
+  // Inputs stay until the last node that reads them, or repeats with them. A ring's are read in each period.
   void find_last_reads() {
-    last_reads_.assign(uses_.size(), p_.is_pair() ? std::numeric_limits<int>::max() : kNever);
-    for (int i = 0; i < std::ssize(list_) && !p_.is_pair(); ++i) {
+    last_reads_.assign(uses_.size(), p_.is_ring() ? std::numeric_limits<int>::max() : kNever);
+    for (int i = 0; i < std::ssize(list_) && !p_.is_ring(); ++i) {
       const auto reads = [&](const MemoryNode& n) {
         for (const int v : n.inputs) last_reads_[static_cast<std::size_t>(v)] = i;
       };

@@ -57,29 +57,27 @@ class ProblemMaker {
     return made_.nodes[static_cast<std::size_t>(place.graph)][static_cast<std::size_t>(place.node)];
   }
 
-  // A pair works on two batches at once: its first array's forward is a batch ahead.
+  // A ring works on two batches at once: its first array's forward is a batch ahead.
   void add_nodes(const IdVector<InstructionId, NodeId>& nodes) {
     int arrays = 1;
     for (const Instruction& s : p_.instructions) arrays = std::max(arrays, s.tag.array + 1);
-    const bool is_pair = p_.max_lag == 1 && arrays == 2;
-    if (p_.max_lag > 0 && !is_pair)
+    const bool is_ring = p_.max_lag == 1 && arrays > 1;
+    if (p_.max_lag > 0 && !is_ring)
       throw Error(
-          arrays > 1
-              ? "a memory plan is of one array of models, of arrays in turn, or of a pair, not of a ring"
-              : "a memory plan is of one batch, and this schedule works on several at once: use one that "
-                "flushes (gpipe, 1f1b)");
+          "a memory plan is of one batch, and this schedule works on several at once: use one that flushes "
+          "(gpipe, 1f1b)");
     if (std::ranges::count_if(
             p_.lanes, [&](const Lane& l) { return l.device == device_ && l.kind == LaneKind::compute; }) > 1)
       throw Error("a memory plan is of one compute lane: arrays side by side have none");
-    for (int graph = 0; graph < (is_pair ? 2 : 1); ++graph) {
+    for (int graph = 0; graph < (is_ring ? arrays : 1); ++graph) {
       made_.problem.graphs.push_back(
-          {is_pair ? fmt::format("array {}", graph) : fmt::format("device {}", device_), {}});
+          {is_ring ? fmt::format("array {}", graph) : fmt::format("device {}", device_), {}});
       made_.nodes.emplace_back();
-      for (const bool forward : {true, false})  // a pair's first array begins with its backward
+      for (const bool forward : {true, false})  // a ring's first array begins with its backward
         for (const InstructionId s : p_.instructions.ids()) {
           const bool is_forward = p_.instruction(s).tag.phase == Phase::forward;
-          if (is_here(s) && (!is_pair || p_.instruction(s).tag.array == graph) &&
-              (is_pair ? is_forward == forward : forward))
+          if (is_here(s) && (!is_ring || p_.instruction(s).tag.array == graph) &&
+              (is_ring ? is_forward == forward : forward))
             add_node(graph, s, nodes[s]);
         }
     }
@@ -227,7 +225,7 @@ class Applying {
   struct ListedStep {
     std::size_t device;
     MemoryStep step;
-    bool is_ahead = false;  // of a pair's first array: works on the batch that enters
+    bool is_ahead = false;  // of a ring's first array: works on the batch that enters
     NodeId made = -1;       // the node that carries it out; of a wait, the copy
   };
 
@@ -235,7 +233,7 @@ class Applying {
     return devices_[s.device]
         .problem->nodes[static_cast<std::size_t>(s.step.graph)][static_cast<std::size_t>(s.step.node)];
   }
-  bool is_pair() const { return devices_[0].problem->problem.is_pair(); }
+  bool is_ring() const { return devices_[0].problem->problem.is_ring(); }
 
   // One device follows its plan. Several run their nodes in the order of the step, each with what its plan
   // has before.
@@ -257,10 +255,10 @@ class Applying {
       while (devices_[d].next < devices_[d].plan->steps.size()) take(d);
   }
 
-  // Of a pair's first array, the forward nodes of this unit work a batch ahead, and so do copies and repeats
+  // Of a ring's first array, the forward nodes of this unit work a batch ahead, and so do copies and repeats
   // of what they have made in this unit.
   void find_steps_ahead() {
-    if (!is_pair()) return;
+    if (!is_ring()) return;
     const MemoryProblem& p = devices_[0].problem->problem;
     std::vector<bool> ran(p.graphs[0].nodes.size()), made(p.values.size());
     for (ListedStep& s : steps_) {
@@ -294,7 +292,7 @@ class Applying {
   }
 
   Tag timed(const Tag& tag, const ListedStep& s) const {
-    return tag.timed(is_pair() && !s.is_ahead ? 1 : 0, tag.lane);
+    return tag.timed(is_ring() && !s.is_ahead ? 1 : 0, tag.lane);
   }
 
   void compute(ListedStep& s) {

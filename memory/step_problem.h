@@ -18,8 +18,8 @@ struct ListedGraph {
   std::set<ValueId> keep{};  ///< no op works in place on these
 };
 
-/// What one device does in a training step, as a memory problem: of a pair of arrays of models, of two
-/// graphs; otherwise of one.
+/// What one device does in a training step, as a memory problem: of a ring of arrays of models, of a graph
+/// for each; otherwise of one.
 struct StepProblem {
   MemoryProblem problem;
   std::vector<std::vector<NodeId>> nodes;  ///< of the problem's nodes, by graph
@@ -35,7 +35,7 @@ std::set<ValueId> movable_values(const Graph& graph);
 /// lane take no time of it. Its values are blocks, aligned as they are placed; a block that several
 /// instructions write is made by the first, and stays where it is. What `replay` says of a plan for it holds
 /// for the Program of `apply_memory_plans`. Throws Error if the Program works on several batches at once,
-/// other than for a pair.
+/// other than for a ring.
 StepProblem step_problem(const ListedGraph& step, const BufferAssignment& buffers, const Program& program,
                          int device, const CopyLink& link);
 

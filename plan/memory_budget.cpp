@@ -184,10 +184,10 @@ class Planning {
 bool plans_memory(const Strategy& strategy, const Program& plain) {
   if (!strategy.train) return false;
   if (!strategy.memory_plan.empty() || !strategy.known_memory_plans.empty()) return true;
-  const bool is_pair = strategy.array_order == ArrayOrder::ring && strategy.arrays.size() == 2;
+  const bool is_ring = strategy.array_order == ArrayOrder::ring && strategy.arrays.size() > 1;
   return strategy.memory_budget > 0 && strategy.swap.empty() && strategy.recompute.empty() &&
          planned_peak(plain) > strategy.memory_budget &&
-         (is_pair || !schedule_of(strategy).overlaps_batches());
+         (is_ring || !schedule_of(strategy).overlaps_batches());
 }
 
 PlannedMemory within_budget(const ListedGraph& step, const Program& plain, const LowerOptions& options,
