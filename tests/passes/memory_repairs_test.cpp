@@ -260,5 +260,59 @@ TEST(MemoryRepairs, ForwardNodesKeepTheirOrderBesideBackward) {
             Order(order.begin(), order.begin() + 8));
 }
 
+// Five layers, as in the paper's Fig. 6: forward nodes take 3 ms, backward nodes 4, and a copy of Z1 to Z4
+// takes
+// 6. Forward also makes what cannot be computed again.
+struct Fig6 : Written {
+  std::vector<int> z;
+  Fig6() {
+    graph("array");
+    z.push_back(value(0, Kind::input));
+    for (const char* name : {"Z1", "Z2", "Z3", "Z4", "Z5"}) {
+      z.push_back(value(60));
+      node(name, kForward, 3, {z[z.size() - 2]}, {z.back()});
+    }
+    int gradient = value(1);  // of the loss
+    node("loss", kForward, 30, {z.back()}, {gradient});
+    for (std::size_t i = 5; i > 0; --i) {
+      const int next = value(1);
+      node("dZ", kBackward, 4, {z[i - 1], gradient}, {next});
+      gradient = next;
+    }
+  }
+};
+
+// Fig. 6: Z1 to Z4 of the first array are swapped in one after the other, where `before` forward nodes of the
+// second array come before each backward node of the first.
+TEST(MemoryRepairs, SwapsOfFig6StallAsItsCasesSay) {
+  const Fig6 one;
+  const MemoryProblem pair = pair_of(one.problem);
+  const double computed = 2 * (5 * 3 + 30 + 5 * 4);
+  const auto cost = [&](int swapped_from, int swapped_to, std::vector<int> before) {
+    MemoryDecisions d = retain_all(pair);
+    for (int z = swapped_from; z <= swapped_to; ++z)
+      d.values[static_cast<std::size_t>(one.z[static_cast<std::size_t>(z)])] = Treatment::swap;
+    d.forward_before[0] = std::move(before);  // dZ5 to dZ1
+    const auto plan = plan_of(pair, d, kAny);
+    EXPECT_TRUE(plan);
+    EXPECT_DOUBLE_EQ(computed + plan->cost.stall_ms, plan->cost.time_ms);
+    return plan->cost.stall_ms;
+  };
+  // 6d, case 2(a): two forward nodes hide the copy of Z1, if no backward node before dZ2 can. Here backward
+  // nodes hide it, too.
+  EXPECT_DOUBLE_EQ(0, cost(1, 1, {0, 0, 0, 2, 2}));
+  EXPECT_DOUBLE_EQ(0, cost(1, 1, {0, 0, 0, 0, 0}));
+  // 6e, case 2(b): with Z2, a forward node has to come first, and Z1's copy moves behind Z2's.
+  EXPECT_DOUBLE_EQ(2, cost(1, 2, {0, 0, 0, 0, 0}));
+  EXPECT_DOUBLE_EQ(0, cost(1, 2, {0, 0, 0, 1, 1}));
+  // 6f, case 3: no forward node may come before dZ4. Its copy has only dZ5 beside it: 2 ms remain.
+  EXPECT_DOUBLE_EQ(2, cost(3, 3, {0, 0, 0, 0, 0}));
+  EXPECT_DOUBLE_EQ(2, cost(1, 3, {0, 0, 2, 3, 3}));
+  // 6g, case 1(a): Z4 is read first of all, and nothing runs beside its copy: 6 ms. Z3's copy queues behind
+  // it.
+  EXPECT_DOUBLE_EQ(6, cost(4, 4, {0, 0, 0, 0, 0}));
+  EXPECT_DOUBLE_EQ(6 + 2, cost(3, 4, {0, 0, 0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace tandem::testing
