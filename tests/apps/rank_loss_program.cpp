@@ -135,28 +135,33 @@ class FailingComm final : public Comm {
   std::atomic<bool> evaluates_{false};
 };
 
-class FailingMatMul final : public Kernel {
+// Fails at a point before it does its work.
+class FailingKernel final : public Kernel {
  public:
-  explicit FailingMatMul(KernelPtr kernel) : kernel_(std::move(kernel)) {}
+  FailingKernel(KernelPtr kernel, std::string point) : kernel_(std::move(kernel)), point_(std::move(point)) {}
   std::int64_t workspace() const override { return kernel_->workspace(); }
   void run(const Launch& launch) const override {
-    at("compute", launch.batch == kMiddle);
+    at(point_, launch.batch == kMiddle);
     kernel_->run(launch);
   }
 
  private:
   const KernelPtr kernel_;
+  const std::string point_;
 };
 
-KernelPtr make_matmul(const KernelSpec& spec) {
+KernelPtr make_failing(const KernelSpec& spec, std::string point) {
   KernelSpec inner = spec;
   inner.table = &cpu_kernels();
-  return std::make_unique<FailingMatMul>(cpu_kernels().make(inner));
+  return std::make_unique<FailingKernel>(cpu_kernels().make(inner), std::move(point));
 }
+KernelPtr make_matmul(const KernelSpec& spec) { return make_failing(spec, "compute"); }
+KernelPtr make_copy_in(const KernelSpec& spec) { return make_failing(spec, "swap"); }
 
 void adjust(TrainerOptions& options) {
   static KernelTable kernels("rank loss", &cpu_kernels());
   kernels.add("matmul", make_matmul);
+  kernels.add("copy_in", make_copy_in);
   options.strategy.kernels = &kernels;
   for (auto& comm : options.comms) comm = std::make_unique<FailingComm>(std::move(comm), false);
   if (options.spare) options.spare = std::make_unique<FailingComm>(std::move(options.spare), true);

@@ -44,6 +44,8 @@ std::vector<Case> all_cases() {
   for (const auto& point : kPoints)
     for (const auto& way : kWays)
       for (const int victim : {0, 1}) cases.push_back({point, way, victim});
+  for (const auto& way : kWays)
+    for (const int victim : {0, 1}) cases.push_back({"swap", way, victim});
   return cases;
 }
 
@@ -103,6 +105,7 @@ class RankLoss : public Resume, public ::testing::WithParamInterface<Case> {
                                      c.schedule + (c.schedule == "spectrain" ? "" : " --momentum 0")) +
            " --synthetic-train 1600 --synthetic-test 128 -b 64 --threads 1 --steps 60 --checkpoint-every 20 "
            "--tensorboard 0 --resume auto --log-level warning " +
+           (c.point == "swap" ? "--memory-plan vdnn --copy-link 1GB/s " : "") +
            fmt::format("--deadline {} --output {} ", kDeadline, file(output));
   }
   static std::string ranks() { return fmt::format(TANDEM_MPIRUN " -np {} ", GetParam().ranks); }
