@@ -55,7 +55,7 @@ TEST(MemoryPlanRun, AFailedAllocationIsAnException) {
   losses();
   const long all = allocations() - before;
   int failed = 0;
-  for (long k = 0; k < all; k += 1 + k / 4) {
+  for (long k = 0; k < all; k += 1 + k / 16) {
     fail_allocation_after(k);
     try {
       losses();
