@@ -15,8 +15,11 @@ namespace {
 constexpr std::int64_t kAnyBytes = std::numeric_limits<std::int64_t>::max() / 2;
 constexpr double kLinkBytesPerMs = 32e6;  // PCIe 4.0, each way
 
-// Of several turns, which follow one another.
+// Of several turns, which follow one another. Models of all turns but one wait on the host.
 void add(MuTwoOutcome& sum, const MuTwoOutcome& turn) {
+  const std::int64_t waits = std::max(sum.host_bytes + turn.state_bytes, sum.state_bytes + turn.host_bytes);
+  sum.host_bytes = sum.state_bytes == 0 ? turn.host_bytes : waits;
+  sum.state_bytes += turn.state_bytes;
   sum.ms += turn.ms;
   sum.recompute_ms += turn.recompute_ms;
   sum.stall_ms += turn.stall_ms;
@@ -68,12 +71,14 @@ MuTwoOutcome MuTwoSimulation::planned(const std::vector<int>& arrays, const std:
   if (!fresh) return o;
   const MemoryProblem& problem = problem_of(arrays);
   const CostedPlan plan = memory_policy(policy).make(problem, limit);
-  o.possible = plan.cost.peak_bytes <= limit;
   o.ms = plan.cost.time_ms;
   o.recompute_ms = plan.cost.recompute_ms;
   o.stall_ms = plan.cost.stall_ms;
   o.compute_ms = o.ms - o.recompute_ms - o.stall_ms;
   o.peak_bytes = plan.cost.peak_bytes;
+  o.state_bytes = problem.static_bytes;
+  o.host_bytes = host_peak(problem, plan.plan);
+  o.possible = o.peak_bytes <= limit && o.host_bytes <= device_.host_bytes;
   for (const MemoryStep& step : plan.plan.steps)
     if (step.kind == MemoryStep::Kind::d2h || step.kind == MemoryStep::Kind::h2d)
       o.swap_ms += problem.copy_ms(step.value);
@@ -90,6 +95,7 @@ MuTwoOutcome MuTwoSimulation::hfta(int models) {
     MuTwoOutcome sum;
     sum.possible = true;
     for (int done = 0; done < models; done += k) add(sum, unlimited(std::min(k, models - done)));
+    sum.possible = sum.host_bytes <= device_.host_bytes;
     sum.arrays = to_string(ArrayPartition{{k}});
     return sum;
   }
@@ -112,6 +118,7 @@ MuTwoOutcome MuTwoSimulation::mu_two(int models, const std::string& policy) {
       sum.possible = sum.possible && one.possible;
       add(sum, one);
     }
+    sum.possible = sum.possible && sum.host_bytes <= device_.host_bytes;
     sum.arrays = to_string(partition);
     if (sum.possible && (!best.possible || sum.ms < best.ms)) best = sum;
   }

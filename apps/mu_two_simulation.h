@@ -14,7 +14,7 @@ using namespace engine;
 /// A device of the paper: its memory, and how fast it is by a roofline.
 struct MuTwoDevice {
   std::string name;
-  std::int64_t bytes, host_bytes;
+  std::int64_t bytes, host_bytes;  ///< of its memory, and of its host's
   DeviceSpeed speed;
 };
 const MuTwoDevice& mu_two_a100();
@@ -34,6 +34,8 @@ struct MuTwoOutcome {
   double compute_ms = 0;          ///< without what is computed again
   std::int64_t peak_bytes = 0;    ///< of the plan
   std::int64_t wanted_bytes = 0;  ///< of the largest array or pair, without a plan
+  std::int64_t state_bytes = 0;   ///< of weights and the optimizer
+  std::int64_t host_bytes = 0;    ///< what swaps keep on the host, and the states of models that wait their turn
   std::string arrays;             ///< "(4, 4)"
 };
 

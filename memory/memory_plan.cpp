@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -38,6 +39,25 @@ std::vector<MemorySpan> spans_of(const MemoryProblem& problem, const MemoryPlan&
   }
   machine.finish();
   return spans;
+}
+
+std::int64_t host_peak(const MemoryProblem& problem, const MemoryPlan& plan) {
+  std::vector<bool> awaited(problem.values.size());  // on the host, from where a later step fetches them
+  std::int64_t now = 0, peak = 0;
+  const auto set = [&](int v, bool is_awaited) {
+    if (awaited[static_cast<std::size_t>(v)] == is_awaited) return;
+    awaited[static_cast<std::size_t>(v)] = is_awaited;
+    const std::int64_t bytes = problem.values[static_cast<std::size_t>(v)].bytes;
+    now += is_awaited ? bytes : -bytes;
+    peak = std::max(peak, now);
+  };
+  for (const int v : plan.host_at_start) set(v, true);
+  for (const MemoryStep& step : std::ranges::reverse_view(plan.steps)) {
+    if (step.kind != MemoryStep::Kind::d2h && step.kind != MemoryStep::Kind::h2d) continue;
+    set(step.value, true);
+    if (step.kind == MemoryStep::Kind::d2h) set(step.value, false);
+  }
+  return peak;
 }
 
 MemoryCost replay(const MemoryProblem& problem, const MemoryPlan& plan) {

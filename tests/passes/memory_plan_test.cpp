@@ -104,6 +104,33 @@ TEST(MemoryPlan, DrawnDecisionsGivePlansThatReplay) {
   EXPECT_GT(plans, 400);
 }
 
+// Before each instruction, the host has the values whose next copy comes from there.
+TEST(MemoryPlan, TheHostKeepsWhatIsCopiedBackLater) {
+  auto rng = generator("host peaks");
+  std::int64_t most = 0;
+  for (int i = 0; i < 60; ++i) {
+    SCOPED_TRACE(i);
+    const MemoryProblem p = drawn_problem(rng, 1 + i % 3, 1 + i % 7);
+    const MemoryPlan plan = memory_policy(i % 2 == 0 ? "vdnn" : "capuchin").make(p, p.static_bytes).plan;
+    std::int64_t peak = 0;
+    for (auto at = plan.steps.begin(); at != plan.steps.end(); ++at) {
+      std::int64_t now = at->kind == Step::d2h ? p.values[static_cast<std::size_t>(at->value)].bytes : 0;
+      for (int v = 0; v < std::ssize(p.values); ++v) {
+        const auto next = std::find_if(at, plan.steps.end(), [&](const MemoryStep& s) {
+          return s.value == v && (s.kind == Step::d2h || s.kind == Step::h2d);
+        });
+        const bool is_kept = std::ranges::count(plan.host_at_start, v) > 0;
+        if (next == plan.steps.end() ? is_kept : next->kind == Step::h2d)
+          now += p.values[static_cast<std::size_t>(v)].bytes;
+      }
+      peak = std::max(peak, now);
+    }
+    EXPECT_EQ(peak, host_peak(p, plan));
+    most = std::max(most, peak);
+  }
+  EXPECT_GT(most, 100);
+}
+
 TEST(MemoryPlan, PoliciesKeepTheLimitOrSayWhatTheyNeed) {
   auto rng = generator("memory policies");
   for (int i = 0; i < 24; ++i) {
