@@ -13,9 +13,9 @@ struct MemoryPlanOptions {
   std::string trace;
 };
 void add_memory_plan_options(CLI::App& command, MemoryPlanOptions& options);
-/// Plans the memory of a graph, or of a pair, under a limit by each policy, and prints what the plans cost;
-/// with `json`, also their instructions (docs/memory.md); draws their timelines, and writes that of the last
-/// policy to a file for ui.perfetto.dev. A limit that no plan keeps is an answer, not an error.
+/// Plans the memory of a graph, or of a ring of several, under a limit by each policy, and prints what the
+/// plans cost; with `json`, also their instructions (docs/memory.md); draws their timelines, and writes that
+/// of the last policy to a file for ui.perfetto.dev. A limit that no plan keeps is an answer, not an error.
 void plan_memory(const MemoryPlanOptions& options);
 
 }  // namespace tandem::apps

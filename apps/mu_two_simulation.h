@@ -34,8 +34,8 @@ struct MuTwoOutcome {
   double compute_ms = 0;          ///< without what is computed again
   std::int64_t peak_bytes = 0;    ///< of the plan
   std::int64_t wanted_bytes = 0;  ///< of the largest array or pair, without a plan
-  std::int64_t state_bytes = 0;   ///< of weights and the optimizer
-  std::int64_t host_bytes = 0;    ///< what swaps keep on the host, and the states of models that wait their turn
+  std::int64_t state_bytes = 0;   ///< of weights and the optimizer, of all turns
+  std::int64_t host_bytes = 0;    ///< of swapped values, and of the states of models that wait for their turn
   std::string arrays;             ///< "(4, 4)"
 };
 

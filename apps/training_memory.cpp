@@ -23,13 +23,14 @@ using namespace engine;
 namespace {
 
 // It is measured within the budget, with a plan by estimated times. Models are measured in arrays of each
-// size that a partition has; those that do not fit are left out.
+// size that they have, or that a partition would have; those that do not fit are left out.
 Profile measured_for_memory(const TrainOptions& o, const Strategy& strategy, const Graph& forward,
                             const CifarData& data) {
   if (strategy.models == 1) return measured_profile(o, strategy, forward, build(forward, strategy), data);
-  std::set<int> sizes;
-  for (const ArrayPartition& partition : partitions_of(strategy))
-    for (const auto& turn : partition) sizes.insert(turn.begin(), turn.end());
+  std::set<int> sizes(strategy.arrays.begin(), strategy.arrays.end());
+  if (sizes.empty())
+    for (const ArrayPartition& partition : partitions_of(strategy))
+      for (const auto& turn : partition) sizes.insert(turn.begin(), turn.end());
   Profile profile;
   for (const int models : sizes) {
     const TrainOptions some = with_first_models(o, models);

@@ -21,12 +21,12 @@ bool is_recomputed_for_backward(Treatment treatment);
 
 struct MemoryDecisions {
   std::vector<Treatment> values;  ///< by place in MemoryProblem::values
-  /// Of a ring, by graph: how many forward nodes of the graph after it run before each of its nodes of
-  /// backward and update. The rest run after the last one.
+  /// Of a ring, for each node of backward and update of each graph: how many forward nodes of the next graph
+  /// have run by then. The rest run after the last one. Sizes must be those of `retain_all`.
   std::vector<std::vector<int>> forward_before{};
 };
 
-/// Everything retained, and no forward node before the backward of the graph before has ended.
+/// Everything retained, and no forward node before the backward of the preceding graph has ended.
 MemoryDecisions retain_all(const MemoryProblem& problem);
 
 /// Returns the values that a plan may treat, in the order of forward: intermediate ones that forward makes

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 
 #include <fmt/format.h>
 
@@ -42,20 +41,29 @@ std::vector<MemorySpan> spans_of(const MemoryProblem& problem, const MemoryPlan&
 }
 
 std::int64_t host_peak(const MemoryProblem& problem, const MemoryPlan& plan) {
-  std::vector<bool> awaited(problem.values.size());  // on the host, from where a later step fetches them
+  const auto at = [](int v) { return static_cast<std::size_t>(v); };
+  std::vector<bool> is_fetched_later(problem.values.size()), is_last(plan.steps.size());
+  for (const int v : plan.host_at_start) is_fetched_later[at(v)] = true;
+  for (std::size_t i = plan.steps.size(); i-- > 0;) {  // the last copies for which the host needs a value
+    const auto [kind, v, graph, node] = plan.steps[i];
+    if (kind != MemoryStep::Kind::d2h && kind != MemoryStep::Kind::h2d) continue;
+    is_last[i] = !is_fetched_later[at(v)];
+    is_fetched_later[at(v)] = kind == MemoryStep::Kind::h2d;
+  }
+  std::vector<bool> on_host(problem.values.size()), leaves(problem.values.size());
   std::int64_t now = 0, peak = 0;
-  const auto set = [&](int v, bool is_awaited) {
-    if (awaited[static_cast<std::size_t>(v)] == is_awaited) return;
-    awaited[static_cast<std::size_t>(v)] = is_awaited;
-    const std::int64_t bytes = problem.values[static_cast<std::size_t>(v)].bytes;
-    now += is_awaited ? bytes : -bytes;
+  const auto set = [&](int v, bool there) {
+    if (on_host[at(v)] == there) return;
+    on_host[at(v)] = there;
+    now += (there ? 1 : -1) * problem.values[at(v)].bytes;
     peak = std::max(peak, now);
   };
   for (const int v : plan.host_at_start) set(v, true);
-  for (const MemoryStep& step : std::ranges::reverse_view(plan.steps)) {
-    if (step.kind != MemoryStep::Kind::d2h && step.kind != MemoryStep::Kind::h2d) continue;
-    set(step.value, true);
-    if (step.kind == MemoryStep::Kind::d2h) set(step.value, false);
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const auto [kind, v, graph, node] = plan.steps[i];
+    if (kind == MemoryStep::Kind::d2h) set(v, true);
+    if (kind == MemoryStep::Kind::d2h || kind == MemoryStep::Kind::h2d) leaves[at(v)] = is_last[i];
+    if (kind == MemoryStep::Kind::wait && leaves[at(v)]) set(v, false);
   }
   return peak;
 }

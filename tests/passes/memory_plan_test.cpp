@@ -104,7 +104,8 @@ TEST(MemoryPlan, DrawnDecisionsGivePlansThatReplay) {
   EXPECT_GT(plans, 400);
 }
 
-// Before each instruction, the host has the values whose next copy comes from there.
+// While an instruction is carried out, the host has the values whose next copy comes from there, and those
+// under copy.
 TEST(MemoryPlan, TheHostKeepsWhatIsCopiedBackLater) {
   auto rng = generator("host peaks");
   std::int64_t most = 0;
@@ -114,14 +115,20 @@ TEST(MemoryPlan, TheHostKeepsWhatIsCopiedBackLater) {
     const MemoryPlan plan = memory_policy(i % 2 == 0 ? "vdnn" : "capuchin").make(p, p.static_bytes).plan;
     std::int64_t peak = 0;
     for (auto at = plan.steps.begin(); at != plan.steps.end(); ++at) {
-      std::int64_t now = at->kind == Step::d2h ? p.values[static_cast<std::size_t>(at->value)].bytes : 0;
+      std::int64_t now = 0;
       for (int v = 0; v < std::ssize(p.values); ++v) {
-        const auto next = std::find_if(at, plan.steps.end(), [&](const MemoryStep& s) {
+        const auto is_copy = [&](const MemoryStep& s) {
           return s.value == v && (s.kind == Step::d2h || s.kind == Step::h2d);
-        });
-        const bool is_kept = std::ranges::count(plan.host_at_start, v) > 0;
-        if (next == plan.steps.end() ? is_kept : next->kind == Step::h2d)
-          now += p.values[static_cast<std::size_t>(v)].bytes;
+        };
+        const auto is_copy_or_wait = [&](const MemoryStep& s) {
+          return is_copy(s) || (s.value == v && s.kind == Step::wait);
+        };
+        const auto next = std::find_if(at, plan.steps.end(), is_copy),
+                   until = std::find_if(at, plan.steps.end(), is_copy_or_wait);
+        const bool is_kept = std::ranges::count(plan.host_at_start, v) > 0,
+                   is_fetched = next == plan.steps.end() ? is_kept : next->kind == Step::h2d,
+                   is_under_copy = until != plan.steps.end() && (until->kind == Step::wait || until == at);
+        if (is_fetched || is_under_copy) now += p.values[static_cast<std::size_t>(v)].bytes;
       }
       peak = std::max(peak, now);
     }
