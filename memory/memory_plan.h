@@ -62,7 +62,7 @@ struct MemorySpan {
 /// or a ring's period does not end as it began.
 MemoryCost replay(const MemoryProblem& problem, const MemoryPlan& plan);
 /// Returns the most bytes that a plan has on the host at once. A value is there from the instruction that
-/// copies it there to the wait for its last copy back; in a ring, the two can be in different periods.
+/// copies it there to the wait for its last copy; in a ring, the two can be in different periods.
 std::int64_t host_peak(const MemoryProblem& problem, const MemoryPlan& plan);
 /// As `replay`; returns what the lanes did, in the order of the list.
 std::vector<MemorySpan> spans_of(const MemoryProblem& problem, const MemoryPlan& plan);

@@ -148,7 +148,6 @@ TEST(MemoryBudget, TheProgramOfAPlanHasItsPeakAndItsTime) {
       verify(listed.graph);
       const Program program = lowered(listed, step.options);
       verify(program);
-      EXPECT_LE(host_peak(p, plan->plan), program.memory[0].host);
       EXPECT_EQ(cost.peak_bytes, live_peak(program));
       SimBackend sim(program);
       run(sim, 1);
@@ -193,7 +192,6 @@ TEST(MemoryBudget, ThePeriodOfARingHasItsPeakAndItsTime) {
       verify(listed.graph);
       const Program program = lowered(listed, step.options);
       verify(program);
-      EXPECT_LE(host_peak(p, plan->plan), program.memory[0].host);
       EXPECT_EQ(plan->cost.peak_bytes, live_peak(program));
       const auto seconds = [&](std::int64_t batches) {
         SimBackend sim(program);
