@@ -156,12 +156,13 @@ KernelPtr make_failing(const KernelSpec& spec, std::string point) {
   return std::make_unique<FailingKernel>(cpu_kernels().make(inner), std::move(point));
 }
 KernelPtr make_matmul(const KernelSpec& spec) { return make_failing(spec, "compute"); }
-KernelPtr make_copy_in(const KernelSpec& spec) { return make_failing(spec, "swap"); }
+KernelPtr make_copy(const KernelSpec& spec) { return make_failing(spec, "swap"); }
 
 void adjust(TrainerOptions& options) {
   static KernelTable kernels("rank loss", &cpu_kernels());
   kernels.add("matmul", make_matmul);
-  kernels.add("copy_in", make_copy_in);
+  kernels.add("copy_out", make_copy);
+  kernels.add("copy_in", make_copy);
   options.strategy.kernels = &kernels;
   for (auto& comm : options.comms) comm = std::make_unique<FailingComm>(std::move(comm), false);
   if (options.spare) options.spare = std::make_unique<FailingComm>(std::move(options.spare), true);
