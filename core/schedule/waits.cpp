@@ -193,8 +193,25 @@ void check_unplanned(const Program& p) {
   }
 }
 
+namespace {
+
+// Whether transfers have a whole unit for each index: batches overlap, and have one micro-batch. Each end
+// then gets a slot more, so that compute of the next unit need not wait for them, nor they for compute.
+bool transfers_take_units(const Program& p) {
+  return p.microbatches == 1 &&
+         std::ranges::any_of(p.instructions, [](const Instruction& s) { return s.lag > 0; });
+}
+
+bool is_transfer(const Program& p, const Access& a) {
+  const LaneKind kind = p.lane_of(a.instruction).kind;
+  return kind == LaneKind::send || kind == LaneKind::receive;
+}
+
+}  // namespace
+
 Program with_slots(Program p) {
   const auto accesses = accesses_by_block(p);
+  const bool with_transfers = transfers_take_units(p);
   for (const BlockId b : p.blocks.ids()) {
     const bool written = std::ranges::any_of(accesses[b], &Access::write);
     if (p.block(b).arena == Arena::state && !written) p.block(b).slots = 1;  // it never changes
@@ -207,7 +224,9 @@ Program with_slots(Program p) {
         const bool uses_after_write =
             a.instruction > w.instruction || (a.instruction == w.instruction && !a.write &&
                                               !p.instruction(w.instruction).in_place && a.member != w.member);
-        p.block(b).slots = std::max(p.block(b).slots, units_between(w, a) + (uses_after_write ? 1 : 0));
+        const bool is_transferred = with_transfers && (is_transfer(p, w) || is_transfer(p, a));
+        p.block(b).slots = std::max(
+            p.block(b).slots, units_between(w, a) + (uses_after_write ? 1 : 0) + (is_transferred ? 1 : 0));
       }
     }
   }

@@ -15,7 +15,8 @@ inline constexpr std::int64_t kMaxBytes = std::int64_t{1} << 48;
 void check_unplanned(const Program& program);
 
 /// Derives the number of slots that each block needs: the number of indices in use at one time. For state
-/// this is the number of weight versions held. Slots given in advance are kept if larger.
+/// this is the number of weight versions held. If batches overlap and have one micro-batch, what a transfer
+/// sends or brings has a slot more, for a whole unit of transfer. Slots given in advance are kept if larger.
 Program with_slots(Program program);
 
 /// Derives the waits: for data (a use at lag d′ of a value made at lag d waits d′ − d units back), for reuse
