@@ -152,7 +152,7 @@ std::vector<std::string> introduction(const DualPipeRun& run) {
       "Schedules are drawn, and throughput is computed, by tandem sim pipeline's simulator, in lockstep units as in "
       "the paper. There are two kinds of profiles: fitted ones have the paper's own averages as parameters (fitted, "
       "in the table); measured ones are of kernels on this machine. Accuracy is that of networks which were trained "
-      "here, on pipelines of threads. Averages over networks are geometric, as in the paper.",
+      "here, on pipelines of threads. Averages of ratios over networks are geometric, as in the paper.",
       "Data P. is data parallelism. Vanilla DualPipe uses whatever weights a stage has. PipeDream is Tandem's "
       "pipedream: F and B of a batch use the same weights per stage. SpecTrain is DualPipe with predicted weights; "
       "in figures of throughput it is called DualPipe. Its target is the paper's, and its optimizer is SGD with "

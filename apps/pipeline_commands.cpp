@@ -101,8 +101,8 @@ double simulated_ms(const PartitionProblem& problem, const Partition& partition)
                               .replicas = s.replicas});
   profile.link = {problem.link.bandwidth / kMsPerSecond, problem.link.latency * kMsPerSecond};
   profile.corun = problem.corun;
-  const int lag = std::ranges::max(problem.schedule.tasks, {}, &Task::lag).lag;
-  return simulate_pipeline(profile, problem.schedule, 4 * (lag + 2)).period_ms;
+  const std::int64_t lag = std::ranges::max(problem.schedule.tasks, {}, &Task::lag).lag;
+  return simulate_pipeline(profile, problem.schedule, std::max(kSteadyBatches, 4 * (lag + 2))).period_ms;
 }
 
 double batch_seconds(const Partition& partition) {

@@ -18,6 +18,7 @@
 #include <tandem/pipeline/schedule_file.h>
 #include <tandem/pipeline/schedules.h>
 #include <tandem/plan/pipeline_simulation.h>
+#include <tandem/plan/stage_program.h>
 
 #include "batch_way.h"
 #include "decimal.h"
@@ -55,12 +56,21 @@ Row row_of(const std::string& name, const StageProfile& profile, const PipelineS
   if (name == "single") return {.name = name, .simulated = single_device(profile)};
   if (name == "data") return {.name = name, .simulated = data_parallel(profile)};
   Row row{.name = name, .schedule = schedule_of(name, profile, o)};
-  naming(name, [&] { require_steady_state(row.schedule, o.batches); });
+  naming(name, [&] {
+    require_stages(profile, row.schedule);
+    require_steady_state(row.schedule, o.batches);
+  });
   return row;
 }
 
-// A large simulation takes minutes, so it begins after all checks.
+// A large simulation takes minutes, so it begins after all checks. All operations of all rows are kept.
 std::vector<Row> simulated(std::vector<Row> rows, const StageProfile& profile, std::int64_t batches) {
+  constexpr std::int64_t kMostTasks = 10'000'000;  // with transfers, some gigabytes
+  std::int64_t tasks = 1;
+  for (const Row& row : rows) tasks += std::ssize(row.schedule.tasks);
+  if (const std::int64_t most = std::max<std::int64_t>(1, kMostTasks / tasks); batches > most)
+    throw Error(fmt::format("--batches {}: these schedules have {} per batch, so at most {} can be simulated",
+                            batches, counted(tasks - 1, "task"), most));
   for (Row& row : rows)
     if (row.is_pipeline())
       naming(row.name, [&] { row.simulated = simulate_pipeline(profile, row.schedule, batches); });
@@ -88,7 +98,7 @@ std::vector<std::string> all_names(const StageProfile& profile, const PipelineSi
   if (profile.uncut) names = {"single", "data"};
   for (const std::string& name : schedule_names()) {
     try {
-      schedule_of(name, profile, o);
+      require_stages(profile, schedule_of(name, profile, o));
       names.push_back(name);
     } catch (const Error& e) {
       fmt::print(stderr, "left out: {}: {}\n", name, e.what());
@@ -194,7 +204,7 @@ std::string beginning(const Row& row) {
   constexpr double kShownPeriods = 8;
   Timeline timeline = row.simulated.timeline;
   const double lags = std::ranges::max(row.schedule.tasks, {}, &Task::lag).lag;
-  const double end = (lags + kShownPeriods) * row.simulated.period_ms / 1e3;
+  const double end = (lags + kShownPeriods) * row.simulated.period_ms / kMsPerSecond;
   std::erase_if(timeline.spans, [&](const Span& span) { return span.end > end; });
   const double ms = timeline.seconds() * kMsPerSecond;
   return fmt::format("\n{}: {:.4g} ms, a column is {:.3g} ms\n{}", row.name, ms, ms / kColumns,
@@ -244,8 +254,13 @@ void simulate_pipelines(const PipelineSimulationOptions& o) {
   const StageProfile profile = profile_of(o);
   const std::vector<Row> rows = o.schedules == "all" ? all_rows(profile, o) : named_rows(profile, o);
   const bool is_one = rows.size() == 1 && rows[0].is_pipeline();
-  if (!o.trace.empty() && !is_one) throw Error("--trace: a trace is of one --schedule");
-  if (!o.write_schedule.empty() && !is_one) throw Error("--write-schedule: a file has one --schedule");
+  if (!o.trace.empty() && !is_one)
+    throw Error("--trace: a trace is of one --schedule, which is a pipeline's");
+  if (!o.write_schedule.empty() && !is_one)
+    throw Error("--write-schedule: a file has one --schedule, which is a pipeline's");
+  if ((o.timeline || o.follow >= 0) && std::ranges::none_of(rows, &Row::is_pipeline))
+    throw Error(fmt::format("{}: --schedule {} is no pipeline's, and is not drawn",
+                            o.timeline ? "--timeline" : "--follow", o.schedules));
   const double batch_ms = profile.batch_ms();
   if (o.json) {
     ordered_json schedules = ordered_json::array();

@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <tandem/plan/pipeline_simulation.h>
+
 #include "typed_schedule.h"
 
 namespace tandem::apps {
@@ -12,7 +14,7 @@ namespace tandem::apps {
 /// The options of `tandem sim pipeline`, which predicts schedules from a profile of stages, without weights.
 struct PipelineSimulationOptions {
   std::string profile, schedules = "all", trace, write_schedule, link;
-  std::int64_t batches = 200, follow = -1;
+  std::int64_t batches = engine::kSteadyBatches, follow = -1;
   std::optional<double> corun;  ///< instead of the profile's
   ShapeOptions shape;
   bool json = false, timeline = false;

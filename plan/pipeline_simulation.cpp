@@ -41,7 +41,7 @@ std::pair<std::int64_t, std::int64_t> steady_batches(const Program& program, std
   // Periods can take turns, long and short ones, and repeat after as many as there are batches in flight.
   const std::int64_t longest = last - last / 2, in_flight = program.max_lag + 1;
   std::int64_t turn = 1;
-  for (const std::int64_t t : {std::int64_t{2}, in_flight, 2 * in_flight})
+  for (const std::int64_t t : {std::int64_t{2}, 2 * in_flight})
     if (t <= longest) turn = t;
   return {last - longest / turn * turn, last};
 }

@@ -38,11 +38,15 @@ struct PipelineSimulation {
   std::vector<SimulatedOp> ops;  ///< in the order of their ends
 };
 
+/// Enough batches for the steady state of every schedule of a few stages.
+constexpr std::int64_t kSteadyBatches = 200;
+
 /// Throws Error if so few batches have no steady state, and says how many have one.
 void require_steady_state(const PipelineSchedule& schedule, std::int64_t batches);
 
 /// Runs `batches` batches from an empty to a drained pipeline in the simulator (stage_program.h). The steady
-/// state is what runs while batches still enter, without the first half of it, in an even number of periods.
+/// state is what runs while batches still enter, without the first half of it, in an even number of periods
+/// if there are two. Schedules without a lockstep can take dozens of batches to come to it.
 /// Throws the Errors of `require_steady_state` and `stage_program`.
 PipelineSimulation simulate_pipeline(const StageProfile& profile, const PipelineSchedule& schedule,
                                      std::int64_t batches);

@@ -101,6 +101,10 @@ class Costs {
   const bool in_turn_;
 };
 
+int most_replicas(const StageProfile& profile) {
+  return std::ranges::max(profile.stages, {}, &StageCost::replicas).replicas;
+}
+
 // The rate with which F and B of a device that begin together take max(F, B, ρ(F + B)): in the simulator they
 // take 2ρ'·min(F, B) + |F − B|.
 double simulated_corun(double corun, double forward, double backward) {
@@ -129,15 +133,18 @@ bool is_all_reduce_of_stage(const Instruction& s, const StageProfile& profile) {
   return as<AllReduceOp>(s) && !is_loss && profile.stages[static_cast<std::size_t>(s.tag.stage)].replicas > 1;
 }
 
-Program stage_program(const StageProfile& profile, const PipelineSchedule& schedule) {
+void require_stages(const StageProfile& profile, const PipelineSchedule& schedule) {
   if (profile.stages.size() != schedule.stages.size())
     throw Error(fmt::format("a schedule of {} for a profile of {}",
                             counted(std::ssize(schedule.stages), "stage"), profile.stages.size()));
-  const int replicas = std::ranges::max(profile.stages, {}, &StageCost::replicas).replicas;
-  if (replicas > 1 && schedule.devices() < std::ssize(schedule.stages))
+  if (most_replicas(profile) > 1 && schedule.devices() < std::ssize(schedule.stages))
     throw Error("replicas of stages: a schedule with several stages on one device takes none");
+}
+
+Program stage_program(const StageProfile& profile, const PipelineSchedule& schedule) {
+  require_stages(profile, schedule);
   // Any number of replicas has the same instructions.
-  Strategy strategy = with_schedule({.replicas = std::min(replicas, 2),
+  Strategy strategy = with_schedule({.replicas = std::min(most_replicas(profile), 2),
                                      .recompute_cheap = false,
                                      .optimizer = SgdOptions{.momentum = 0.9},
                                      .kernels = nullptr},

@@ -27,6 +27,10 @@ class StageOp final : public Op {
   const Types outputs;
 };
 
+/// Throws Error if the schedule is of another number of stages, or if it has several stages on a device and a
+/// stage has replicas.
+void require_stages(const StageProfile& profile, const PipelineSchedule& schedule);
+
 /// Returns the Program that `build` makes of a chain of such stages under a schedule, trained by SGD with
 /// momentum: with its transfers, its slots, and the profile's times as costs. It is for the simulator, and
 /// has no kernels. A micro-batch takes its share of a batch's time and bytes.
@@ -37,8 +41,7 @@ class StageOp final : public Op {
 /// replicas take whole batches in turn, and reduce and update once per round; a batch then has its share of
 /// that.
 ///
-/// Throws Error if the schedule is of another number of stages, or if it has several stages on a device and a
-/// stage has replicas, and what `build` throws.
+/// Throws the Errors of `require_stages` and of `build`.
 Program stage_program(const StageProfile& profile, const PipelineSchedule& schedule);
 
 /// Whether an instruction of such a Program reduces the gradients of a stage with replicas.

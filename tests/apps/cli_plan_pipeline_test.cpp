@@ -66,6 +66,19 @@ TEST_F(CliPlanPipeline, FollowsTheSchedule) {
   EXPECT_NEAR(25, planned("--stages 2 --schedule dualpipe --link 50kB/s").at("period_ms"), 1e-9);
 }
 
+// Freely, these stages take turns for 40 batches before they come to the longest stage's F + B.
+TEST_F(CliPlanPipeline, SimulatesUntilTheSteadyState) {
+  json profile = layers();
+  profile["layers"].erase(4), profile["layers"].erase(4);
+  constexpr std::pair<double, double> kUnequal[] = {{0.99, 0.64}, {0.31, 0.44}, {0.28, 0.38}, {0.62, 1.13}};
+  for (int i = 0; i < 4; ++i)
+    profile["layers"][i]["forward_ms"] = kUnequal[i].first,
+    profile["layers"][i]["backward_ms"] = kUnequal[i].second;
+  const json plan = json::parse(run(command("--stages 4 --schedule dualpipe-vs-async --json", profile)).out);
+  EXPECT_NEAR(1.75, plan.at("period_ms"), 1e-9);
+  EXPECT_NEAR(1.75, plan.at("simulated_ms"), 1e-9);
+}
+
 TEST_F(CliPlanPipeline, ReplicatesStages) {
   const json plan = planned("--stages 4 --schedule dualpipe --replicate");
   EXPECT_LE(plan.at("period_ms").get<double>(), 7 + 1e-9) << "four replicas of one stage";

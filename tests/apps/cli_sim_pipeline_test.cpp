@@ -179,6 +179,14 @@ TEST_F(CliSimPipeline, LeavesOutOnlyWhatCannotTakeTheShape) {
     EXPECT_EQ(fits, e.out.find("\n" + name + " ") != std::string::npos) << name;
     EXPECT_EQ(fits, e.err.find("left out: " + name + ": ") == std::string::npos) << name;
   }
+  const std::string stage = R"({"forward_ms":1,"backward_ms":1,"activation_bytes":1,"weight_bytes":1)";
+  const std::string replicated =
+      write("replicated.json", fmt::format(R"({{"stages":[{0}}},{0},"replicas":2}}]}})", stage));
+  const Ended two = run(kTandem + "sim pipeline --chunks 2 --microbatches 4 --profile " + replicated);
+  EXPECT_EQ(0, two.status) << two.err;
+  for (const std::string& name : schedule_names())
+    EXPECT_EQ(name != "interleaved", two.out.find("\n" + name + " ") != std::string::npos) << name;
+  EXPECT_NE(two.err.find("left out: interleaved: replicas of stages"), std::string::npos) << two.err;
   expect_refused(command("--batches 4 --microbatches 3"), {"4 batches", "or more"});
   expect_refused(command("--spectrain-target last"), {"target of predictions 'last'"});
 }
@@ -195,6 +203,10 @@ TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
   expect_refused(command("--schedule dualpipe,1f1b,dualpipe"), {"--schedule names 'dualpipe' twice"});
   expect_refused(command("--schedule dualpip"), {"'dualpip'", "dualpipe-vs", "FILE.json", "-async"});
   expect_refused(command("--schedule dualpipe --batches 4"), {"4 batches", "6 or more"});
+  expect_refused(command("--schedule dualpipe --batches 1000000 --microbatches 8"),
+                 {"--batches 1000000", "51 tasks", "at most 192307"});
+  expect_refused(command("--schedule data --follow 1", R"(,"single_ms":7.5,"sync_bytes":1000)"),
+                 {"--follow", "data", "no pipeline"});
   expect_refused(command("--schedule dualpipe --follow 200"), {"--follow 200", "200 batches"});
   for (const std::string drawing : {"--timeline", "--follow 5"})
     expect_refused(command("--schedule dualpipe --json " + drawing), {"--json has no drawings", "--follow"});
