@@ -17,6 +17,18 @@ int most(const std::vector<Task>& tasks, int Task::*member) {
   return tasks.empty() ? 0 : std::ranges::max(tasks, {}, member).*member;
 }
 
+// Of each task: the barriers of its device before it.
+std::vector<int> ticks_of(const PipelineSchedule& s) {
+  std::map<int, int> met;  // by device
+  std::vector<int> ticks;
+  for (const Task& t : s.tasks) {
+    int& tick = met[s.stages[static_cast<std::size_t>(t.stage)].device];
+    ticks.push_back(tick);
+    if (t.phase == Phase::barrier) ++tick;
+  }
+  return ticks;
+}
+
 class Check {
  public:
   explicit Check(const PipelineSchedule& schedule) : s_(schedule) {
@@ -39,15 +51,15 @@ class Check {
             fmt::format("the schedule's {} has the micro-batch {} of {}", to_string(t), t.microbatch, parts));
       if (!at_.try_emplace({t.phase, t.stage, t.microbatch, t.array}, i).second)
         throw Error(fmt::format("the schedule has the {} twice", to_string(t)));
-      std::vector<int>& met = barriers[device_of(t)];
-      ticks_.push_back(count(met));
       if (t.phase != Phase::barrier) continue;
+      std::vector<int>& met = barriers[device_of(t)];
       if (!met.empty() && met.back() > t.microbatch)
         throw Error(
             fmt::format("the schedule's {} comes after that of tick {}: each device meets them in order",
                         to_string(t), met.back()));
       met.push_back(t.microbatch);
     }
+    ticks_ = ticks_of(s_);
   }
 
   void run() const {
@@ -161,7 +173,7 @@ class Check {
 
   const PipelineSchedule& s_;
   std::map<std::tuple<Phase, int, int, int>, std::size_t> at_;  // positions in the list
-  std::vector<int> ticks_;  // of each task: the barriers of its device before it
+  std::vector<int> ticks_;
 };
 
 }  // namespace
@@ -192,12 +204,10 @@ int PipelineSchedule::compute_lanes() const { return 1 + most(tasks, &Task::lane
 bool PipelineSchedule::overlaps_batches() const { return most(tasks, &Task::lag) > 0; }
 
 bool PipelineSchedule::updates_together() const {
-  std::set<std::pair<int, int>> times;  // lag, barriers before
-  int barriers = 0;
-  for (const Task& task : tasks) {
-    if (task.phase == Phase::barrier) ++barriers;
-    if (task.phase == Phase::update) times.emplace(task.lag, barriers);
-  }
+  std::set<std::pair<int, int>> times;  // lag, tick
+  const std::vector<int> ticks = ticks_of(*this);
+  for (std::size_t i = 0; i < tasks.size(); ++i)
+    if (tasks[i].phase == Phase::update) times.emplace(tasks[i].lag, ticks[i]);
   return times.size() == 1;
 }
 

@@ -192,7 +192,7 @@ TEST(Lagged, TransformedWeightsReachAnotherStageAsAnActivation) {
 }
 
 // Each target, with optimizers that predict differently, each with its number of micro-batches, rates that
-// change, and groups with rates of their own.
+// change, and groups with rates and weight decays of their own.
 TEST(Lagged, PredictionsEqualTheLoopsBitwise) {
   const std::vector<std::pair<Optimizer, int>> optimizers = {
       {SgdOptions{.momentum = 0.9}, 1},
@@ -217,7 +217,7 @@ TEST(Lagged, PredictionsEqualTheLoopsBitwise) {
             Strategy s = strategy_of(network, "spectrain", stages);
             s.spectrain_target = target;
             std::tie(s.optimizer, s.microbatches) = optimizers[o];
-            s.parameter_groups = {{.parameters = {"*.bias"}, .lr_scale = 3}};
+            s.parameter_groups = {{.parameters = {"*.bias"}, .lr_scale = 3, .weight_decay = 0.2}};
             const Outcome loop = lagged_loop(job, s), out = train(job, s);
             expect_same_training(loop, out);
           }

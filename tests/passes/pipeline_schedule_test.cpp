@@ -248,6 +248,23 @@ TEST(PipelineSchedules, WithImpossibleBarriersNameTheTask) {
   EXPECT_NO_THROW(check(circle));
 }
 
+// The tick of an update is how many barriers its device met before, wherever other devices' stand in the
+// list.
+TEST(PipelineSchedules, UpdateTogetherInOneTick) {
+  const auto with = [](const std::vector<Task>& rest) {
+    PipelineSchedule s = make_schedule("gpipe", {.stages = 2});
+    std::erase_if(s.tasks, [](const Task& t) { return t.phase == Phase::update; });
+    s.tasks.insert(s.tasks.end(), rest.begin(), rest.end());
+    return s;
+  };
+  const Task first{Phase::update, 0}, second{Phase::update, 1};
+  const auto barrier = [](int stage, int tick) { return Task{Phase::barrier, stage, tick}; };
+  EXPECT_TRUE(with({first, barrier(0, 0), second, barrier(1, 0)}).updates_together());
+  EXPECT_TRUE(with({barrier(0, 0), barrier(1, 0), first, second}).updates_together());
+  EXPECT_FALSE(with({barrier(0, 0), first, second, barrier(1, 0)}).updates_together());
+  EXPECT_FALSE(make_schedule("dualpipe", {.stages = 2}).updates_together());
+}
+
 TEST(PipelineSchedules, OfAFileNameWhatIsWrong) {
   const TemporaryDirectory directory;
   const std::string file = directory.file("schedule.json");

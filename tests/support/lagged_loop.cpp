@@ -257,8 +257,9 @@ class Loop {
     };
     double rates = 0;
     for (std::int64_t j = version; j < version + s; ++j) rates += rate(j).item();
-    const Tensor c = scale(Tensor::full({job_.dtype, {}}, rates), lr_scale(w));
-    if (const auto* adam = std::get_if<AdamOptions>(&strategy_.optimizer))
+    const Tensor c = scale(Tensor::full({job_.dtype, {}}, rates), group_of(w).lr_scale);
+    const Optimizer optimizer = optimizer_of(w);
+    if (const auto* adam = std::get_if<AdamOptions>(&optimizer))
       return adam_predict(now, state("exp_avg", now.type()), state("exp_avg_sq", now.type()),
                           state("step", {DType::f32, {}}), c, *adam);
     return predict(now, state("momentum", now.type()), c);
@@ -293,29 +294,37 @@ class Loop {
   Tensor rate(std::int64_t b) const {
     return Tensor::full({job_.dtype, {}}, job_.rate(number_, first_batch_ + b));
   }
-  // Of the first group, "*.<name>", to which the weight belongs.
-  double lr_scale(const Weight& w) const {
+  // The first group, "*.<name>", to which the weight belongs.
+  ParameterGroup group_of(const Weight& w) const {
     for (const ParameterGroup& group : strategy_.parameter_groups)
       for (const std::string& pattern : group.parameters)
-        if (w.path.ends_with(pattern.substr(1))) return group.lr_scale;
-    return 1;
+        if (w.path.ends_with(pattern.substr(1))) return group;
+    return {};
+  }
+  // The optimizer, with the group's weight decay.
+  Optimizer optimizer_of(const Weight& w) const {
+    Optimizer optimizer = strategy_.optimizer;
+    if (const auto decay = group_of(w).weight_decay)
+      std::visit([&](auto& options) { options.weight_decay = *decay; }, optimizer);
+    return optimizer;
   }
 
   void update(Weight& w, std::int64_t b) const {
-    const Tensor lr = scale(rate(b), lr_scale(w));
+    const Tensor lr = scale(rate(b), group_of(w).lr_scale);
+    const Optimizer optimizer = optimizer_of(w);
     const Tensor& latest = w.versions.back();
     const Tensor grad = w.tensor.grad();
     const auto kept = [&](const char* name, const TensorType& type) -> Tensor& {
       Tensor& t = w.kept[name];
       return t = t ? t : Tensor::zeros(type);
     };
-    if (const auto* adam = std::get_if<AdamOptions>(&strategy_.optimizer)) {
+    if (const auto* adam = std::get_if<AdamOptions>(&optimizer)) {
       Tensor &mean = kept("exp_avg", latest.type()), &square = kept("exp_avg_sq", latest.type()),
              &steps = kept("step", {DType::f32, {}});
       const Tensors updated = adam_update(latest, mean, square, grad, steps, lr, *adam);
       w.versions.push_back(updated.at(0));
       mean = updated.at(1), square = updated.at(2), steps = updated.at(3);
-    } else if (const auto& sgd = std::get<SgdOptions>(strategy_.optimizer); sgd.momentum == 0) {
+    } else if (const auto& sgd = std::get<SgdOptions>(optimizer); sgd.momentum == 0) {
       w.versions.push_back(sgd_update(latest, grad, lr, sgd).at(0));
     } else {
       Tensor& velocity = kept("momentum", latest.type());
