@@ -172,12 +172,13 @@ TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& 
   if (!rules.skips() && values.empty() && norms.empty()) return training;
   const bool clips_model = !norms.empty() && rules.clip_scope == ClipScope::model;
   if (!schedule.updates_together() && (clips_model || rules.skips()))
-    throw Error(fmt::format(
-        "{} looks at the gradients of all stages, which update at different times under this "
-        "schedule: use one that flushes (gpipe, 1f1b), or clip by value or by the norm of each stage",
-        clips_model        ? "clipping by norm"
-        : rules.loss_scale ? "loss scaling"
-                           : "skipping batches that are not finite"));
+    throw Error(
+        fmt::format("{} looks at the gradients of all stages, which update at different times under this "
+                    "schedule: use one that flushes (gpipe, 1f1b){}",
+                    clips_model        ? "clipping by norm"
+                    : rules.loss_scale ? "loss scaling"
+                                       : "skipping batches that are not finite",
+                    clips_model ? ", or clip by value or by the norm of each stage" : ""));
   if (rules.loss_scale && scales_before_the_update(schedule))
     throw Error(
         "loss scaling looks at the gradients of a batch before the next one's loss is scaled, and this schedule "

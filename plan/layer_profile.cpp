@@ -65,9 +65,14 @@ std::vector<PipelineLayer> read_layer_profile(const std::string& file) {
   std::set<std::string> names;
   for (const JsonInput& layer : j["layers"].required().items()) {
     layers.push_back(layer_of(layer));
-    if (!names.insert(layers.back().name).second)
-      throw Error(fmt::format("{}: \"layers\" has two layers '{}': a cut could not name one of them", what,
-                              layers.back().name));
+    const std::string& name = layers.back().name;
+    if (name.empty() || std::ranges::any_of(name, [](unsigned char c) { return c < ' ' || c == 127; }))
+      throw Error(fmt::format(
+          "{}: the name of layer {} is empty or has control characters: a cut could not be printed", what,
+          layers.size() - 1));
+    if (!names.insert(name).second)
+      throw Error(
+          fmt::format("{}: \"layers\" has two layers '{}': a cut could not name one of them", what, name));
   }
   if (layers.empty() || layers.size() > kMostLayers)
     throw Error(

@@ -162,6 +162,7 @@ void Trainer::add_evaluation() {
   test_ = std::make_unique<TestFeed>(options_.test, loader_options(options_, samples, evaluation->max_lag),
                                      active_->in_session(options_.seeds));
   if (masks()) test_->note_non_finite();
+  evaluation->purpose = "evaluation";
   evaluates_ = session_->add(std::move(*evaluation), *test_);
 }
 

@@ -112,10 +112,11 @@ void CpuBackend::abort_others(const std::string& reason) noexcept {
 
 std::string CpuBackend::describe(InstructionId instruction, std::int64_t batch) const {
   const Instruction& s = program().instruction(instruction);
-  if (const auto* input = as<InputOp>(s)) return fmt::format("batch {}, input '{}'", batch, input->input);
-  if (const auto* result = as<ResultOp>(s))
-    return fmt::format("batch {}, result '{}'", batch, result->result);
-  return fmt::format("batch {}, instruction {}{}", batch, s.name,
+  const std::string which =
+      fmt::format("{}batch {}", program().purpose.empty() ? "" : program().purpose + " ", batch);
+  if (const auto* input = as<InputOp>(s)) return fmt::format("{}, input '{}'", which, input->input);
+  if (const auto* result = as<ResultOp>(s)) return fmt::format("{}, result '{}'", which, result->result);
+  return fmt::format("{}, instruction {}{}", which, s.name,
                      s.name.starts_with(s.tag.path) ? "" : fmt::format(" of module '{}'", s.tag.path));
 }
 

@@ -73,8 +73,8 @@ class CpuLane {
 /// The lanes of a rank. Programs that run on the same lanes take turns.
 class CpuLanes {
  public:
-  /// Compute lanes and their teams stay on a share of the caller's cores, by default on all of them. The other
-  /// lanes, which mostly wait, run wherever there is room.
+  /// Compute lanes and their teams stay on a share of the caller's cores, by default on all of them. The
+  /// other lanes, which mostly wait, run wherever there is room.
   explicit CpuLanes(const ShareOfCores& share = {}) : share_(share) {}
   /// Returns a lane, which the first request creates. `index` is as in Lane.
   CpuLane& get(LaneKind kind, int index);

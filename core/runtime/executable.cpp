@@ -63,6 +63,11 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
     : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.instructions.size()) {
   memory.fit(program_, rank.device);
   for (const InstructionId s : program_.instructions.ids()) prepare(s, kernels);
+  for (const InstructionId s : program_.instructions.ids())
+    if (const Instruction& instruction = program_.instruction(s); instruction.channel >= 0)
+      prepared_[s].announced = program_.purpose.empty()
+                                   ? instruction.name
+                                   : fmt::format("{}'s {}", program_.purpose, instruction.name);
   std::set<BlockId> moving, updated;
   for (const StateBlock& state : program_.states)
     if (state.is_updated()) updated.insert(state.block);
@@ -153,12 +158,10 @@ void Executable::execute(InstructionId s, std::int64_t batch, double* met) {
   void* const workspace = instruction.workspace() >= 0 ? p.out.back() : nullptr;
   if (poison_) poison_before(instruction, p);
   if (instruction.channel >= 0 && rank_.comm)
-    rank_.comm->announce(static_cast<std::uint64_t>(instruction.channel), first_batch_ + batch,
-                         instruction.name);
+    rank_.comm->announce(static_cast<std::uint64_t>(instruction.channel), first_batch_ + batch, p.announced);
   if (p.updates) updated_.store(true, std::memory_order_relaxed);
-  p.kernel->run(
-      {p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_, instruction.tag.threads, met,
-       first_batch_});
+  p.kernel->run({p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_, instruction.tag.threads,
+                 met, first_batch_});
   if (poison_)
     for (MemberId m : p.last_use) {
       const Member& member = program_.member(m);

@@ -83,6 +83,7 @@ class Executable {
     std::vector<const void*> in;
     std::vector<void*> out;
     std::vector<Moving> moving;
+    std::string announced{};                // the name of a collective or transfer for RankContext::comm
     bool updates = false;                   // writes a state that is trained, or the optimizer's
     std::int64_t bound = -1;                // the memory's generation that the other addresses belong to
     std::array<std::int64_t, 3> touched{};  // per arena: highest end, over all slots used so far

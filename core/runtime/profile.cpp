@@ -58,16 +58,22 @@ std::optional<double> Profile::find(const Instruction& instruction, int threads)
 double Profile::seconds(const Instruction& instruction, int threads) const {
   const auto found = find(instruction, threads);
   if (!found)
-    throw Error(fmt::format("the profile has no '{}' with {}; measure this run again",
-                            signature(*instruction.op, instruction.inputs), counted(threads, "thread")));
+    throw Error(fmt::format(
+        "{} is of another network, batch, strategy or number of threads: it has no time of '{}' with "
+        "{}; leave it out, and this run is measured",
+        what_, instruction.name, counted(threads, "thread")));
   return *found;
 }
 
 Profile Profile::parse(const std::string& what, const std::string& json) {
   constexpr double kYear = 3.2e7;
   Profile p;
-  for (const auto& [key, seconds] : JsonInput::parse(what, json).entries())
-    p.seconds_[key] = seconds.number(0, 0, kYear);
+  p.what_ = what;
+  const JsonInput j = JsonInput::parse(what, json);
+  for (const char* other : {"stages", "layers", "graphs"})
+    if (j[other].present())
+      throw Error(fmt::format("{} is of {}; here it must be of kernels: profile.json of a run", what, other));
+  for (const auto& [key, seconds] : j.entries()) p.seconds_[key] = seconds.number(0, 0, kYear);
   return p;
 }
 

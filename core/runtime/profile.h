@@ -36,6 +36,7 @@ class Profile {
   void write(const std::string& file) const;
 
  private:
+  std::string what_ = "the profile";
   std::map<std::string, double> seconds_;
 };
 

@@ -53,9 +53,9 @@ Timeline empty_timeline(const Program& program);
 std::string to_perfetto(const Timeline& timeline);
 
 /// Draws the timeline as text, one row per lane: a digit (b mod 10) for a forward of batch b, a letter for a
-/// backward, * update, = all-reduce, > send, < receive, o copy out, i copy in, - timer, . idle; of memory plans
-/// also + for a forward computed again, and _ for a wait. Each of
-/// `columns` cells shows what ran longest in it.
+/// backward, * update, = all-reduce, > send, < receive, o copy out, i copy in, - timer, . idle; of memory
+/// plans also + for a forward computed again, and _ for a wait. Each of `columns` cells shows what ran
+/// longest in it.
 std::string to_text(const Timeline& timeline, int columns);
 
 }  // namespace tandem::engine

@@ -127,6 +127,7 @@ struct Program {
   int threads = 1;                       ///< team size of a compute lane, for which workspaces were sized
   const KernelTable* kernels = nullptr;  ///< whose workspaces it has; null if it was read from a file
   int max_lag = 0;
+  std::string purpose{};  ///< such as "evaluation", for messages about its batches; empty: training
   /// ρ of each device, 1 if it is missing: k computations side by side each run at rate 1/(kρ).
   std::vector<double> corun{};
   bool duplex = true;  ///< false: transfers between two devices that meet share the rate of one

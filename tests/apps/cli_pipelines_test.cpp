@@ -94,7 +94,7 @@ TEST_F(CliPipelines, AReplicaIsMeasuredWithItsShareOfABatch) {
 
 TEST_F(CliPipelines, WhatAProfileCannotDoIsRefused) {
   const std::string pipeline = "--parallel pipeline --stages 2 ", empty = write("empty.json", "{}");
-  expect_refused(job(pipeline + "--profile " + empty), {"the profile has no", "measure"});
+  expect_refused(job(pipeline + "--profile " + empty), {"profile '" + empty + "' is of another network", "is measured"});
   expect_refused(job("--profile " + empty), {"--profile", "no effect", "stages"});
   expect_refused(job(pipeline + "--profile " + file("none.json")), {"none.json"});
 }

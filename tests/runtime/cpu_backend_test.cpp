@@ -227,6 +227,7 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
   for (int k = 0; k < 3; ++k)
     threads.emplace_back([&, k] {
       Program mine = project(p, k);
+      mine.purpose = "evaluation";
       logs[at(k)].resize(mine.instructions.size());
       for (std::size_t s = 0; s < mine.instructions.size(); ++s) {
         const auto& op = static_cast<const TestOp&>(*mine.instructions[s].op);
@@ -246,7 +247,7 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
       }
     });
   for (auto& t : threads) t.join();
-  EXPECT_NE(errors[1].find("rank 1, batch 4, instruction B1"), std::string::npos) << errors[1];
+  EXPECT_NE(errors[1].find("rank 1, evaluation batch 4, instruction B1"), std::string::npos) << errors[1];
   for (int k : {0, 2}) {
     EXPECT_TRUE(errors[at(k)].starts_with("aborted")) << errors[at(k)];
     EXPECT_NE(errors[at(k)].find("instruction B1"), std::string::npos)
