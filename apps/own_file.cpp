@@ -1,12 +1,15 @@
 #include "own_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/checksum.h>
 #include <tandem/train/event_file.h>
 
 namespace tandem::apps {
@@ -24,11 +27,29 @@ bool begins_as_weights(const std::string& head) {
   return head.size() > 8 && begins_with(head.substr(8), R"(\{"__metadata__":\{[^}]*"writer":"tandem")");
 }
 
+// Whether all lines are the head and the rows of a summary.csv. A kill can cut the last one short.
+bool is_table(const std::string& text) {
+  if (!text.starts_with(kTableHead)) return false;
+  static const std::regex row(R"((epoch|end)(,[-+.\w]*)*)");
+  const auto commas = [](std::string_view line) { return std::ranges::count(line, ','); };
+  const std::string head = text.substr(0, text.find('\n'));
+  for (std::size_t begin = head.size() + 1, end = 0; begin < text.size(); begin = end + 1) {
+    end = text.find('\n', begin);
+    if (end == std::string::npos) break;
+    const std::string line = text.substr(begin, end - begin);
+    if (!std::regex_match(line, row) || commas(line) != commas(head)) return false;
+  }
+  return true;
+}
+
+bool is_config(const std::string& text) {
+  const std::size_t flags = config_text("").size();
+  return text.size() >= flags && text == config_text(text.substr(flags));
+}
+
 bool begins_as(const std::string& head, const std::string& kind) {
   if (head.empty()) return kind == "metrics" || kind == "events" || kind == "collectives";
-  if (kind == "config") return head.starts_with(kConfigHead);
   if (kind == "page") return head.starts_with(kPageHead);
-  if (kind == "table") return head.starts_with(kTableHead);
   if (kind == "metrics") return begins_with(head, R"(\{"epoch":\d+,"images_per_second":)");
   if (kind == "collectives") return begins_with(head, R"(\{"all_called":)");
   if (kind == "events") return begins_as_event_file(head);
@@ -42,11 +63,22 @@ Found look_at(const std::string& file, const std::string& kind) {
   std::error_code none;
   if (!fs::exists(fs::symlink_status(file, none))) return Found::nothing;
   if (!fs::is_regular_file(file, none)) return Found::foreign;
-  std::string head(256, '\0');
   std::ifstream in(file, std::ios::binary);
+  if (kind == "config" || kind == "table") {
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    return (kind == "config" ? is_config(text) : is_table(text)) ? Found::own : Found::foreign;
+  }
+  std::string head(256, '\0');
   in.read(head.data(), std::ssize(head));
   head.resize(static_cast<std::size_t>(in.gcount()));
   return begins_as(head, kind) ? Found::own : Found::foreign;
+}
+
+std::string config_text(const std::string& flags) {
+  return fmt::format(
+      "# tandem config: the flags of a run, for --config\n"
+      "# checksum {}: once it is edited, it is yours, and no run replaces it\n{}",
+      engine::checksum_of(flags), flags);
 }
 
 std::string with_format(const std::string& kind, const std::string& json) {

@@ -12,18 +12,21 @@ enum class Found {
   foreign   ///< anything else, also a directory
 };
 
-/// Looks at the first bytes of a file that is of a kind: of the kinds "config" (config.toml), "metrics"
-/// (metrics.jsonl), "table" (summary.csv), "events" (TensorBoard's), "collectives", "weights" (safetensors)
-/// and "page" (of a report) they are what only Tandem writes; of all other kinds, which are JSON,
-/// `with_format`'s entry. An empty file is own if its kind grows line by line.
+/// Looks at a file that is of a kind. People write and edit config.toml ("config") and summary.csv ("table"):
+/// the first is own if it has the checksum of `config_text`, the second if each line is a row of a run. Of
+/// other kinds the first bytes count: of "metrics" (metrics.jsonl), "events" (TensorBoard's), "collectives",
+/// "weights" (safetensors) and "page" (of a report) they are what only Tandem writes; of all others, which
+/// are JSON, `with_format`'s entry. An empty file is own if its kind grows line by line.
 Found look_at(const std::string& file, const std::string& kind);
 
 /// Returns the text of a JSON object with "format": "tandem KIND" as its first entry. JsonInput
 /// passes over it.
 std::string with_format(const std::string& kind, const std::string& json);
 
-/// The first lines of config.toml, of a report's page, and of summary.csv without the columns that follow.
-inline constexpr const char* kConfigHead = "# tandem config: the flags of a run, for --config\n";
+/// Returns the text of config.toml: a head with the checksum of the flags, and the flags.
+std::string config_text(const std::string& flags);
+
+/// The first lines of a report's page, and of summary.csv without the columns that follow.
 inline constexpr const char* kPageHead = "<!DOCTYPE html>\n<!-- tandem report -->\n";
 inline constexpr const char* kTableHead = "of,epoch,batch,train_loss";
 

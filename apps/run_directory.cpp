@@ -79,19 +79,22 @@ std::shared_ptr<const void> locked(const std::string& directory) {
   return lock;
 }
 
-// Makes a directory and its parents. When the last copy of the result is gone, it removes those that it made,
-// unless they hold something.
-std::shared_ptr<const void> created(const std::string& directory) {
+// Makes a directory and its parents. Returns those that it made, the innermost first.
+std::vector<fs::path> created(const std::string& directory) {
   std::error_code none;
-  std::vector<fs::path> made;  // the innermost first
+  std::vector<fs::path> made;
   for (fs::path path(directory); !path.empty() && !fs::exists(path, none); path = path.parent_path())
     made.push_back(path);
-  std::shared_ptr<const void> result(nullptr, [made](const void*) {
-    std::error_code not_empty;
-    for (const fs::path& path : made) fs::remove(path, not_empty);
-  });
   make_directories(Files::system(), directory);
-  return result;
+  return made;
+}
+
+// Removes them when the last copy of the result is gone, unless they hold something.
+std::shared_ptr<const void> removed_if_empty(std::vector<fs::path> directories) {
+  return {nullptr, [directories = std::move(directories)](const void*) {
+            std::error_code not_empty;
+            for (const fs::path& path : directories) fs::remove(path, not_empty);
+          }};
 }
 
 // Whether a kill can have left a file of this name.
@@ -115,6 +118,7 @@ std::string foreign_file(const std::string& directory, const TrainOptions& optio
   for (const std::string& name : names_in(directory)) {
     const std::string kind = kind_of(name);
     if (kind == "events" && options.tensorboard == 0) continue;
+    if (kind == "config" && in_place) continue;  // an edited one stays
     if (kind == "trace" &&
         fs::weakly_canonical(options.trace, none) != fs::weakly_canonical(fs::path(directory) / name, none))
       continue;
@@ -126,6 +130,8 @@ std::string foreign_file(const std::string& directory, const TrainOptions& optio
   for (const std::string& name : names_in(checkpoints)) {
     const std::string path = (fs::path(checkpoints) / name).string();
     if (!names_checkpoint(name)) continue;
+    if (!in_place && fs::is_symlink(checkpoints, none))  // they can be of a run elsewhere
+      return fmt::format("{}/{} behind a link", kCheckpoints, name);
     if (!is_own_checkpoint(path)) return fmt::format("{}/{}", kCheckpoints, name);
     if (const std::string entry = in_place ? "" : foreign_entry(path); !entry.empty())
       return fmt::format("{}/{}/{}", kCheckpoints, name, entry);
@@ -220,15 +226,31 @@ void RunDirectory::require_no_foreign_file(const TrainOptions& options) const {
           run, foreign));
 }
 
+// A run that gives up removes the directory that it made, until another has locked it.
+void RunDirectory::make() {
+  constexpr int kAttempts = 10;
+  std::error_code none;
+  for (int attempt = 1;; ++attempt) {
+    std::vector<fs::path> made;
+    try {
+      made = created(directory_);
+    } catch (const Error& e) {
+      if (attempt < kAttempts) continue;
+      throw Error(fmt::format("--output '{}' cannot be created: {}", directory_, e.what()));
+    }
+    if (!lock_) lock_ = locked(directory_);
+    if (fs::is_directory(directory_, none)) {
+      created_ = removed_if_empty(std::move(made));
+      return;
+    }
+    lock_.reset();
+  }
+}
+
 void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   if (!keeps()) return;
   const bool fresh = !lock_;
-  try {
-    created_ = created(directory_);
-  } catch (const Error& e) {
-    throw Error(fmt::format("--output '{}' cannot be created: {}", directory_, e.what()));
-  }
-  if (fresh) lock_ = locked(directory_);
+  make();
   in_place_ = in_place;
   std::error_code none;
   require_no_foreign_file(options);
@@ -277,7 +299,8 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   write_json(path("args.json"), "args", to_json(options));
   for (const std::string& name : names_in(directory_))
     if (is_unfinished(name)) remove_file(Files::system(), path(name));
-  write_file(path("config.toml"), kConfigHead + options.config);
+  if (look_at(path("config.toml"), "config") != Found::foreign)  // else edited, before it goes on
+    write_file(path("config.toml"), config_text(options.config));
   if (options.simulate) return;
   models_ = options.models;
   events_every_ = options.tensorboard;

@@ -62,6 +62,8 @@ class RunDirectory {
  private:
   /// Throws Error naming a file that is not a run's and would be replaced or removed.
   void require_no_foreign_file(const TrainOptions& options) const;
+  /// Makes the directory, and locks it if it is not locked yet. Throws Error if another run has locked it.
+  void make();
   void remove_earlier_run();
   void go_on_after(std::int64_t batches);
   template <class F> void record(const F& write);
@@ -71,7 +73,7 @@ class RunDirectory {
   std::string directory_;
   bool in_place_ = false, lost_ = false;
   std::shared_ptr<const void> lock_;     // keeps other runs from writing here
-  std::shared_ptr<const void> created_;  // removes the directory if nothing was written
+  std::shared_ptr<const void> created_;  // removes the directory if nothing was written; before the lock goes
   std::ofstream metrics_;
   SummaryCsv csv_;
   std::optional<EventFile> events_;

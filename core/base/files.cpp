@@ -136,13 +136,21 @@ void sync_directory(Files& files, const std::string& path) {
 }
 
 std::shared_ptr<const void> lock_directory(const std::string& path) {
-  const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const auto lock = std::shared_ptr<const int>(new int(directory), [](const int* fd) {
-    if (*fd >= 0) ::close(*fd);
-    delete fd;
-  });
-  const bool is_taken = directory >= 0 && flock(directory, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  return is_taken ? nullptr : lock;
+  for (;;) {
+    const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const auto lock = std::shared_ptr<const int>(new int(directory), [](const int* fd) {
+      if (*fd >= 0) ::close(*fd);
+      delete fd;
+    });
+    if (directory < 0) return lock;
+    if (flock(directory, LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? nullptr : lock;
+    struct stat opened {
+    }, named{};
+    const bool is_gone =
+        fstat(directory, &opened) == 0 &&
+        (stat(path.c_str(), &named) != 0 || opened.st_ino != named.st_ino || opened.st_dev != named.st_dev);
+    if (!is_gone) return lock;  // else it was removed before it was locked, and perhaps made again
+  }
 }
 
 void make_directory(Files& files, const std::string& path) {

@@ -2,6 +2,8 @@
 #include <map>
 #include <random>
 
+#include <fmt/format.h>
+
 #include "cli.h"
 #include "seed.h"
 
@@ -135,6 +137,72 @@ TEST_F(ForeignFiles, WhatAUserKeepsInAnEarlierSweepStays) {
   expect_untouched();
 }
 
+// The files of a run that people edit are theirs then.
+TEST_F(ForeignFiles, AnEditedConfigurationOrTableStays) {
+  const std::string job = kTrain + "--arch mlp --steps 2 --output ";
+  ASSERT_TRUE(succeeds(job + file("run")));
+  const std::string config = read_file(file("run/config.toml")), table = read_file(file("run/summary.csv"));
+  for (const auto& [name, text] : std::map<std::string, std::string>{
+           {"config.toml", config + "# my notes\n"}, {"summary.csv", table + "mean,of,my,five,runs\n"}}) {
+    put("new/" + name, text);
+    expect_refused(job + file("new"), {name, "no run of this version wrote", "stays"});
+    fs::rename(file("new/" + name), file(name));
+    foreign_.clear();
+  }
+  // A run that goes on leaves an edited configuration, also one that it reads.
+  put("run/config.toml", config + "steps = 5\n");
+  expect_refused(job + file("run") + " --force", {"config.toml", "stays"});
+  put("run/config.toml", "arch = \"mlp\"\nsteps = 5\n");
+  EXPECT_TRUE(
+      succeeds(kTrain + "--config " + file("run/config.toml") + " --resume auto --output " + file("run")));
+  EXPECT_EQ(5u, metrics().size());
+  expect_untouched();
+}
+
+// One run in each directory, whichever comes first. A run that gives up removes nothing that another uses.
+TEST_F(ForeignFiles, OfRunsThatBeginAtOnceInOneDirectoryOneTrains) {
+  for (int round = 0; round < 8; ++round) {
+    const std::string directory = file(fmt::format("{}/a/b", round)), one = file("one"), two = file("two"),
+                      three = file("three");
+    std::string command;
+    for (const std::string& name : {one, two, three})
+      command += fmt::format("({}--arch mlp --steps 40 --output {} >{}.out 2>&1; echo $? >{}.status) & ",
+                             kTrain, directory, name, name);
+    run(command + "wait");
+    int trained = 0;
+    std::string said;
+    for (const std::string& name : {one, two, three}) {
+      const std::string text = read_file(name + ".out");
+      said += text;
+      if (read_file(name + ".status") == "0\n")
+        ++trained;
+      else
+        EXPECT_TRUE(text.find("another run is writing there") != std::string::npos ||
+                    text.find("holds a run already") != std::string::npos)
+            << text;
+    }
+    EXPECT_EQ(1, trained) << said;
+    EXPECT_TRUE(fs::exists(directory + "/checkpoints/step-40/model.safetensors")) << said;
+  }
+}
+
+TEST_F(ForeignFiles, CheckpointsBehindALinkAreOfAnotherRun) {
+  const std::string job = kTrain + "--arch mlp --steps 2 --output ";
+  ASSERT_TRUE(succeeds(job + file("run")));
+  ASSERT_TRUE(succeeds(job + file("other")));
+  fs::remove_all(file("run/checkpoints"));
+  fs::create_directory_symlink(file("other/checkpoints"), file("run/checkpoints"));
+  expect_refused(job + file("run") + " --force", {"checkpoints/step-2 behind a link", "stays"});
+  EXPECT_TRUE(fs::exists(file("other/checkpoints/step-2/model.safetensors")));
+  // A directory for checkpoints elsewhere is used.
+  fs::remove(file("run/checkpoints"));
+  fs::create_directory(file("large disk"));
+  fs::create_directory_symlink(file("large disk"), file("run/checkpoints"));
+  EXPECT_TRUE(succeeds(job + file("run") + " --force"));
+  EXPECT_TRUE(succeeds(job + file("run") + " --steps 3 --resume auto"));
+  EXPECT_TRUE(fs::exists(file("large disk/step-3")));
+}
+
 TEST_F(ForeignFiles, LinksAndUnfinishedNamesOfOthersStay) {
   make_inputs();
   const std::string program = file("predicted/program.json");
@@ -203,6 +271,7 @@ TEST_F(ForeignFiles, OfTwoHundredRandomCommandsNoneTouchesThem) {
                            "test_batch.bin",
                            "data_batch_2.bin",
                            "batches.meta.txt",
+                           "drawn.xxh3",
                            "data_batch_1.bin.tmp",
                            "checkpoints/step-1/model.pt",
                            "checkpoints/step-2.tmp/x",
