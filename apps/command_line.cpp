@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
@@ -225,9 +226,24 @@ void require_stacks() {
     if (const auto bytes = omp_stack_bytes(variable)) require(*bytes, variable);
 }
 
+// Files of JSON and TOML hold the arguments, and terminals show them.
+void require_utf8(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) try {
+      nlohmann::json(argv[i]).dump();
+    } catch (const nlohmann::json::type_error&) {
+      const bool follows_flag = i > 1 && argv[i - 1][0] == '-' && argv[i][0] != '-';
+      std::string shown;
+      for (const unsigned char c : std::string(argv[i]))
+        shown += c >= ' ' && c < 127 ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{:02x}", c);
+      throw Error(fmt::format("{}'{}' is not UTF-8, the only encoding that files of JSON and TOML can hold",
+                              follows_flag ? std::string(argv[i - 1]) + " " : "", shown));
+    }
+}
+
 }  // namespace
 
 bool parse_command_line(CLI::App& app, int argc, char** argv) {
+  require_utf8(argc, argv);
   require_stacks();
   set_help_text(app);
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");

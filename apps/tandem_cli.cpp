@@ -192,7 +192,7 @@ struct Interrupted : Error {
 
 // If it is interrupted, it leaves no unfinished files.
 void make_data(const Arguments& a) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
     if (std::signal(signal, [](int s) { interrupting = s; }) == SIG_IGN) std::signal(signal, SIG_IGN);
   const std::int64_t images = a.train + a.test;
   std::int64_t done = 0;

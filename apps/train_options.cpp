@@ -250,20 +250,6 @@ void settle(TrainOptions& o, const std::function<bool(const std::string& name)>&
   if (o.epochs == 0 && o.steps == 0) o.epochs = 1;
 }
 
-// Files of JSON and TOML hold the flags.
-void require_utf8(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) try {
-      nlohmann::json(argv[i]).dump();
-    } catch (const nlohmann::json::type_error&) {
-      const bool follows_flag = i > 1 && argv[i - 1][0] == '-' && argv[i][0] != '-';
-      std::string shown;
-      for (const unsigned char c : std::string(argv[i]))
-        shown += c >= ' ' && c < 127 ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{:02x}", c);
-      throw Error(fmt::format("{}'{}' is not UTF-8, the only encoding that the files of a run can hold",
-                              follows_flag ? std::string(argv[i - 1]) + " " : "", shown));
-    }
-}
-
 }  // namespace
 
 // vgg16 and snn have no norms.
@@ -274,7 +260,6 @@ double default_rate(const std::string& arch, const std::string& optimizer, std::
 }
 
 bool parse(int argc, char** argv, TrainOptions& o) {
-  require_utf8(argc, argv);
   CLI::App app{"Trains an image classifier on CIFAR.", "train_cifar"};
   add_flags(app, o);
   if (!parse_command_line(app, argc, argv)) return false;

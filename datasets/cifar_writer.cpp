@@ -4,6 +4,7 @@
 #include <deque>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -12,8 +13,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/base/checksum.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/files.h>
+#include <tandem/core/base/input_file.h>
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/draw.h>
 
@@ -24,6 +27,8 @@ namespace {
 
 constexpr int kTrainFiles = 5;
 constexpr std::string_view kTestFile = "test_batch.bin", kMetaFile = "batches.meta.txt";
+/// Says which files were drawn: of each, the checksum and the name, as `xxhsum -H3` prints them.
+constexpr std::string_view kDrawnFile = "drawn.xxh3";
 
 /// A file that gets its name when `publish` is called. Without that call it leaves nothing.
 class NewFile {
@@ -47,6 +52,10 @@ class NewFile {
   void close() {
     out_.close();
     check("cannot be written");
+  }
+  std::string name() const { return path_.filename().string(); }
+  std::string checksum() const {
+    return engine::checksum_of(engine::InputFile("drawn file", unfinished_.string()));
   }
   void publish() {
     std::error_code error;
@@ -85,25 +94,32 @@ std::vector<std::string> names_of_set() {
 
 std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names(), "\n")); }
 
-bool holds_records(const fs::path& file) {
-  std::error_code none;
-  return fs::is_regular_file(fs::symlink_status(file, none)) &&
-         fs::file_size(file, none) % (1 + kCifarImageBytes) == 0;
+/// Returns the checksums of the files that were drawn, by their names.
+std::map<std::string, std::string> drawn_files(const fs::path& dir) {
+  std::map<std::string, std::string> checksums;
+  std::ifstream in(dir / kDrawnFile);
+  for (std::string checksum, name; in >> checksum >> name;) checksums[name] = checksum;
+  return checksums;
 }
 
-/// Throws Error if the directory holds files with a set's names, unless its class names say that it was
-/// drawn: CIFAR-10's own images cannot be drawn again.
+/// Throws Error if the directory holds files with a set's names that were not drawn, or were changed since:
+/// CIFAR-10's own images cannot be drawn again.
 void require_drawn_set(const fs::path& dir) {
-  std::ifstream in(dir / kMetaFile);
-  const std::string meta(std::istreambuf_iterator<char>(in), {});
-  const bool is_drawn = meta == meta_text();
+  const auto drawn = drawn_files(dir);
+  const auto is_drawn = [&](const std::string& name) {
+    std::error_code none;
+    return drawn.contains(name) && fs::is_regular_file(fs::symlink_status(dir / name, none)) &&
+           engine::checksum_of(engine::InputFile("drawn file", (dir / name).string())) == drawn.at(name);
+  };
   for (const std::string& name : names_of_set())
-    if (std::error_code none; fs::exists(fs::symlink_status(dir / name, none)) &&
-                              !(is_drawn && (name == kMetaFile || holds_records(dir / name))))
+    if (std::error_code none; fs::exists(fs::symlink_status(dir / name, none)) && !is_drawn(name))
       throw Error(fmt::format(
-          "{}: its {} is not of a drawn data set, which {} would say, so it stays; choose another "
-          "directory, or remove it",
-          dir.string(), name, kMetaFile));
+          "{}: its {} was not drawn here, which {} would say, so it stays; choose another directory, or remove it",
+          dir.string(), name, kDrawnFile));
+  if (std::error_code none; drawn.empty() && fs::exists(fs::symlink_status(dir / kDrawnFile, none)))
+    throw Error(
+        fmt::format("{}: its {} lists no drawn files, so it stays; choose another directory, or remove it",
+                    dir.string(), kDrawnFile));
 }
 
 void prepare_directory(const fs::path& dir, bool force) {
@@ -167,6 +183,11 @@ void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t 
                   written);
   write_records(files.emplace_back(dir / kTestFile), seed, kFirstDrawnTestIndex, test_images, written);
   prepare_directory(dir, force);  // other files may have come meanwhile
+  std::string drawn;
+  for (const NewFile& file : files) drawn += fmt::format("{}  {}\n", file.checksum(), file.name());
+  NewFile& list = files.emplace_back(dir / kDrawnFile);
+  list.write(drawn.data(), std::ssize(drawn));
+  list.close();
   for (NewFile& file : files) file.publish();
 }
 

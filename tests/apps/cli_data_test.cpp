@@ -29,7 +29,8 @@ class CliData : public Cli {
   /// Writes drawn images and replaces the label of some images of the first file.
   std::string damaged_data(const std::vector<int>& images) const {
     const std::string data = file("data");
-    EXPECT_TRUE(succeeds(kTandem + "make-data cifar10 " + data + " --force --train 200 --test 20"));
+    std::filesystem::remove_all(data);
+    EXPECT_TRUE(succeeds(kTandem + "make-data cifar10 " + data + " --train 200 --test 20"));
     std::fstream records(data + "/data_batch_1.bin", std::ios::in | std::ios::out | std::ios::binary);
     for (const int i : images) records.seekp(i * 3073).put(static_cast<char>(77));
     return TANDEM_BIN "/train_cifar --arch mlp --threads 1 -b 10 --epochs 1 --data " + data + " ";

@@ -4,6 +4,8 @@
 #include <regex>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "cli.h"
 
 namespace tandem::testing {
@@ -163,6 +165,16 @@ TEST_F(Cli, RefusesToReplaceDataUnlessForced) {
   EXPECT_EQ(3073, fs::file_size(file("data/data_batch_1.bin")));
   EXPECT_TRUE(succeeds(make + "10 --force"));
   EXPECT_EQ(2 * 3073, fs::file_size(file("data/data_batch_1.bin")));
+}
+
+TEST_F(Cli, AnInterruptedMakeDataLeavesNothing) {
+  for (const char* signal : {"INT", "TERM", "HUP", "USR1"}) {
+    const Ended e = run(fmt::format("timeout --preserve-status -s {} 0.3 {}make-data cifar10 {}", signal,
+                                    kTandem, file(signal)));
+    EXPECT_GT(e.status, 128) << signal;
+    expect_words(e.err, {"interrupted; nothing was written"});
+    EXPECT_TRUE(fs::is_empty(file(signal))) << signal;
+  }
 }
 
 TEST_F(Cli, TrainsWithinAMemoryBudget) {

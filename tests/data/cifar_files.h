@@ -57,7 +57,7 @@ class CifarFiles : public ::testing::Test {
 
   const std::set<std::string> kSetNames{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                         "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin",
-                                        "batches.meta.txt"};
+                                        "batches.meta.txt", "drawn.xxh3"};
   const TemporaryDirectory directory_;
   fs::path dir_ = directory_.path();
 };

@@ -71,7 +71,7 @@ TEST_F(CifarWriterRefuses, ForeignContentUnlessForced) {
   expect_error([&] { write_cifar10(dir_, 5, 5); }, {dir_.string(), "notes.txt", "empty directory", "force"});
   EXPECT_EQ(names(), std::set<std::string>{"notes.txt"});
   write_cifar10(dir_, 5, 5, 0, true);
-  EXPECT_EQ(names().size(), 8u);
+  EXPECT_EQ(names().size(), kSetNames.size() + 1);
   EXPECT_EQ(read(dir_ / "notes.txt"), Bytes{'x'});
 }
 
@@ -82,6 +82,19 @@ TEST_F(CifarWriterRefuses, ToReplaceImagesThatWereNotDrawn) {
   expect_error([&] { write_cifar10(dir_, 5, 5, 0, true); }, {dir_.string(), "batches.meta.txt", "stays"});
   EXPECT_EQ(names(), (std::set<std::string>{"batches.meta.txt", "data_batch_3.bin"}));
   EXPECT_EQ(read(dir_ / "data_batch_3.bin"), (Bytes{1, 2, 3}));
+}
+
+// Such as CIFAR-10's own, which are as long as drawn ones.
+TEST_F(CifarWriterRefuses, ToReplaceImagesThatCameBesideDrawnOnes) {
+  write_cifar10(dir_, 10, 5, 1);
+  Bytes images = read(dir_ / "data_batch_3.bin");
+  images[1000] ^= 1;
+  write(dir_ / "data_batch_3.bin", images);
+  expect_error([&] { write_cifar10(dir_, 10, 5, 2, true); }, {"data_batch_3.bin", "drawn.xxh3", "stays"});
+  EXPECT_TRUE(read(dir_ / "data_batch_3.bin") == images);
+  fs::remove(dir_ / "data_batch_3.bin");
+  write(dir_ / "drawn.xxh3", {'x', '\n'});
+  expect_error([&] { write_cifar10(dir_, 10, 5, 2, true); }, {"drawn.xxh3", "stays"});
 }
 
 TEST_F(CifarWriterRefuses, ToGoOnAfterAnInterruptionAndLeavesNothing) {
