@@ -191,15 +191,12 @@ void draw_weights(nn::Module& network, const TrainOptions& o) {
   network.load(state);
 }
 
-StateDict initial_state(const TrainOptions& o, int classes, const std::string& weights_file) {
+StateDict initial_state(const TrainOptions& o, int classes) {
   std::vector<StateDict> models;
   for (int m = 0; m < o.models; ++m) {
     const TrainOptions one = options_of_model(o, m);
     const auto network = network_of(one, classes);
-    if (weights_file.empty())
-      draw_weights(*network, one);
-    else
-      nn::load_weights(*network, weights_file);
+    draw_weights(*network, one);
     models.push_back(network->state());
   }
   return stack_states(models);

@@ -44,8 +44,8 @@ Objective objective_of(const TrainOptions& options);
 /// Returns what a model that trains beside others has of its own; `options` are of this model.
 ModelOptions model_options_of(const TrainOptions& options);
 
-/// Returns the first weights of all models, drawn or from a file.
-StateDict initial_state(const TrainOptions& options, int classes, const std::string& weights_file = "");
+/// Returns the drawn weights of all models.
+StateDict initial_state(const TrainOptions& options, int classes);
 
 /// Logs how swaps and recomputes change the planned peak; if they do not lower it, they only cost time.
 void say_plan(const Graph& forward, const Strategy& strategy);

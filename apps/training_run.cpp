@@ -122,11 +122,7 @@ void TrainingRun::perform() {
   begin_.schedule = checksum_of(engine::to_json(schedule_of(options_)));
   if (are_processes()) agree_on_arguments();
   if (are_processes() && !options_.simulate) meeting_ = mpi_->comm(comm_options());  // its watch watches all
-  for (int m = 0; m < (is_sweep() ? options_.models : 1); ++m) {
-    const TrainOptions one = options_of_model(options_, m);
-    networks_.push_back(network_of(one, classes_));
-    draw_weights(*networks_.back(), one);
-  }
+  make_networks();
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
   const auto forward = [&](std::int64_t n) { return this->forward(data, n); };
   put_side_by_side(options_, forward(samples), is_main());
@@ -192,6 +188,25 @@ void TrainingRun::perform() {
       warm > 0 && warm >= trainer.length().total)
     log_warning("--warmup-epochs lasts as long as the run or longer, so the rate never reaches --lr");
   train(trainer);
+}
+
+// Those of a sweep, or one for all models.
+void TrainingRun::make_networks() {
+  constexpr std::int64_t kManyWeights = 50'000'000;  // are drawn in seconds
+  for (int m = 0; m < (is_sweep() ? options_.models : 1); ++m) {
+    const TrainOptions one = options_of_model(options_, m);
+    networks_.push_back(network_of(one, classes_));
+    std::int64_t weights = 0;
+    for (const auto& [path, p] : networks_.back()->named_parameters()) weights += p->tensor.type().elements();
+    const std::int64_t all = weights * options_.models, bytes = all * size_of(DType::f32);
+    if (m == 0 && bytes > free_memory())
+      throw Error(fmt::format("out of memory: the weights of {} take {:.3g} GB, and {:.3g} GB are free",
+                              counted(options_.models, "model"), static_cast<double>(bytes) / 1e9,
+                              static_cast<double>(free_memory()) / 1e9));
+    if (m == 0 && is_main() && all >= kManyWeights && !start_.checkpoint)
+      log_info(fmt::format("draws {:.3g} million initial weights", static_cast<double>(all) / 1e6));
+    draw_weights(*networks_.back(), one);
+  }
 }
 
 // The network's graph for `samples` samples; of a sweep, those of all models in one.
@@ -297,6 +312,26 @@ AllReduceOptions TrainingRun::all_reduce_options(const Strategy& strategy, const
   return o;
 }
 
+// The models whose weights are drawn are not drawn again.
+StateDict TrainingRun::initial_state() const {
+  std::vector<StateDict> models;
+  for (int m = 0; m < options_.models; ++m) {
+    const auto number = static_cast<std::size_t>(m);
+    if (start_.weights.empty() && number < networks_.size()) {
+      models.push_back(networks_[number]->state());
+      continue;
+    }
+    const TrainOptions one = options_of_model(options_, m);
+    const auto network = network_of(one, classes_);
+    if (start_.weights.empty())
+      draw_weights(*network, one);
+    else
+      nn::load_weights(*network, start_.weights);
+    models.push_back(network->state());
+  }
+  return stack_states(models);
+}
+
 void TrainingRun::load(Trainer& trainer) const {
   const std::int64_t done = begin_.progress.batch, total = trainer.length().total;
   if (done > total)  // Trainer::load would not name the flags
@@ -304,7 +339,7 @@ void TrainingRun::load(Trainer& trainer) const {
         fmt::format("--resume: {} are trained already, and the run ends after {}; raise --epochs or --steps",
                     counted(done, "batch"), total));
   if (!start_.checkpoint)
-    trainer.load(initial_state(options_, classes_, start_.weights));
+    trainer.load(initial_state());
   else if (options_.evaluate)
     trainer.load(read_model_state(*networks_[0], *start_.checkpoint, options_.models));
   else

@@ -53,6 +53,8 @@ class TrainingRun {
   std::vector<std::unique_ptr<Comm>> comms() const;
   std::unique_ptr<CheckpointWriter> checkpoint_writer() const;
   std::shared_ptr<const void> announced(const Session& session) const;
+  void make_networks();
+  StateDict initial_state() const;
   void load(Trainer& trainer) const;
   void evaluate(Trainer& trainer);
   void train(Trainer& trainer);

@@ -204,7 +204,7 @@ TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
   expect_refused(command("--schedule dualpip"), {"'dualpip'", "dualpipe-vs", "FILE.json", "-async"});
   expect_refused(command("--schedule dualpipe --batches 4"), {"4 batches", "6 or more"});
   expect_refused(command("--schedule dualpipe --batches 1000000 --microbatches 8"),
-                 {"--batches 1000000", "51 tasks", "at most 192307"});
+                 {"--batches 1000000", "54 tasks", "at most 181818"});
   expect_refused(command("--schedule data --follow 1", R"(,"single_ms":7.5,"sync_bytes":1000)"),
                  {"--follow", "data", "no pipeline"});
   expect_refused(command("--schedule dualpipe --follow 200"), {"--follow 200", "200 batches"});
