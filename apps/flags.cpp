@@ -87,7 +87,8 @@ std::vector<Flag> data_flags() {
       {"--arrays",
        &O::arrays,
        "models in arrays of these sizes: 2,2,1. An array is computed together; arrays take turns, or form a "
-       "pair with --array-ring. Default: one array of all models, or as --memory-budget needs",
+       "pair with --array-ring. Default: an array for each core, of large models one for each model, or as "
+       "--memory-budget needs",
        {.least = 1, .most = kMostParts, .check = check_arrays},
        always,
        nothing},
@@ -209,7 +210,8 @@ std::vector<Flag> parallelism_flags() {
        "pipeline)",
        between(0, kMostParts), always, arithmetic},
       {"--stages", &O::stages,
-       "pipeline stages (0: as many as mpirun started, otherwise 2, with --parallel pipeline)",
+       "pipeline stages (0, with --parallel pipeline: --chunks on each process of mpirun, otherwise on each "
+       "of 2 devices)",
        between(0, kMostParts), always, arithmetic},
       {"--microbatches", &O::microbatches,
        "parts of a rank's share of the batch, computed one after another (0: those of a schedule's file, "
