@@ -55,7 +55,7 @@ Timeline timeline_of(const MemoryProblem& problem, const MemoryPlan& plan) {
     t.categories.push_back(std::move(category));
     t.live.push_back(span.live_bytes);
     t.planned.push_back(peak);
-    t.weight_shifts.emplace_back();
+    t.weight_reads.emplace_back();
     t.spans.push_back({.lane = lane,
                        .instruction = id,
                        .batch = graph,

@@ -27,14 +27,21 @@ double Timeline::busy(LaneId lane) const {
 
 namespace {
 
-// The shift of the oldest trained weights that an instruction reads.
-std::optional<int> weight_shift(const Program& program, const Instruction& s,
-                                const std::set<BlockId>& weights) {
-  std::optional<int> oldest;
+// Of the oldest trained weights that an instruction reads.
+std::optional<Timeline::WeightRead> weight_read(const Program& program, const Instruction& s,
+                                                const std::set<BlockId>& weights) {
+  std::optional<Timeline::WeightRead> oldest;
   for (const MemberId m : s.reads)
-    if (const Member& member = program.member(m); weights.contains(member.block))
-      oldest = std::min(oldest.value_or(member.shift), member.shift);
+    if (const Member& member = program.member(m);
+        weights.contains(member.block) && (!oldest || member.shift < oldest->shift))
+      oldest = {member.shift, s.lag};
   return oldest;
+}
+
+// After how many updates of the training: a run begins with those of all batches before it.
+std::int64_t updates_before(const Span& span, const Timeline::WeightRead& read) {
+  const std::int64_t in_run = span.unit - read.lag, first = span.batch - in_run;
+  return first + std::max<std::int64_t>(0, in_run + read.shift);
 }
 
 }  // namespace
@@ -49,7 +56,7 @@ Timeline empty_timeline(const Program& program) {
     t.instruction_names.push_back(s.name);
     const LaneKind kind = program.lane(s.lane).kind;
     t.categories.emplace_back(kind == LaneKind::compute ? name_of(s.tag.phase) : name_of(kind));
-    t.weight_shifts.push_back(weight_shift(program, s, weights));
+    t.weight_reads.push_back(weight_read(program, s, weights));
   }
   if (program.memory.empty()) return t;  // not placed yet
   std::vector<std::vector<std::int64_t>> live;
@@ -86,8 +93,8 @@ std::string to_perfetto(const Timeline& t) {
                       {"ts", s.begin * kMicroseconds},
                       {"dur", (s.end - s.begin) * kMicroseconds},
                       {"args", {{"batch", s.batch}, {"unit", s.unit}}}});
-    if (const auto shift = t.weight_shifts[instruction])
-      events.back()["args"]["weights"] = std::max<std::int64_t>(0, s.batch + *shift);
+    if (const auto read = t.weight_reads[instruction])
+      events.back()["args"]["weights"] = updates_before(s, *read);
     if (t.categories[instruction] == name_of(LaneKind::collective))
       events.back()["args"].update(
           {{"threads", s.threads}, {"waited_us", std::max(0.0, s.met - s.begin) * kMicroseconds}});

@@ -36,8 +36,12 @@ struct Timeline {
   IdVector<InstructionId, std::int64_t>
       live;  ///< per instruction: bytes of state, and of work that is live while it runs
   IdVector<InstructionId, std::int64_t> planned;  ///< per instruction: its device's `planned_peak`
-  /// Per instruction that reads trained weights: for batch b it reads their version max(0, b + shift).
-  IdVector<InstructionId, std::optional<int>> weight_shifts;
+  /// A read of trained weights: for batch b of a run it reads their version max(0, b + shift).
+  struct WeightRead {
+    int shift = 0;
+    int lag = 0;  ///< of the instruction
+  };
+  IdVector<InstructionId, std::optional<WeightRead>> weight_reads;  ///< per instruction: the oldest, if any
 
   /// Returns the seconds from the first begin to the last end.
   double seconds() const;

@@ -2,6 +2,7 @@
 // files. The simulation itself is in cli_sim_pipeline_test.cpp.
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -92,9 +93,36 @@ TEST_F(CliPipelines, AReplicaIsMeasuredWithItsShareOfABatch) {
   for (const auto& [kernel, ms] : one.items()) EXPECT_TRUE(two.contains(kernel)) << kernel;
 }
 
+// dualpipe keeps one version. After batch 5 the pipeline drains, so batch 6 reads what six updates made, and
+// so does batch 12 of a run that goes on.
+TEST_F(CliPipelines, ATraceTellsTheUpdatesOfTheWholeTraining) {
+  const std::string train = kTrain +
+                            "--arch mlp-residual -b 16 --threads 1 --parallel pipeline --stages 2 --schedule "
+                            "dualpipe --checkpoint-every 6 --trace --output " +
+                            file("run") + " --steps ";
+  for (const auto& [steps, drained] :
+       {std::pair("12", std::vector{0, 6}), std::pair("15 --resume auto", std::vector{12})}) {
+    ASSERT_TRUE(succeeds(train + steps));
+    const json trace = read("run/trace.json");
+    std::map<int, int> weights;  // of F of stage 0, by batch
+    for (const json& event : trace.at("traceEvents"))
+      if (const json& args = event.at("args");
+          args.contains("weights") && event.value("cat", "") == "forward" && event.at("pid") == 0) {
+        const int batch = args.at("batch"), read = args.at("weights");
+        weights.try_emplace(batch, read);
+        EXPECT_LE(read, batch);
+      }
+    for (const int batch : drained) {
+      EXPECT_EQ(batch, weights.at(batch));
+      EXPECT_EQ(batch, weights.at(batch + 1)) << "two units before the update of the first batch";
+    }
+  }
+}
+
 TEST_F(CliPipelines, WhatAProfileCannotDoIsRefused) {
   const std::string pipeline = "--parallel pipeline --stages 2 ", empty = write("empty.json", "{}");
-  expect_refused(job(pipeline + "--profile " + empty), {"profile '" + empty + "' is of another network", "is measured"});
+  expect_refused(job(pipeline + "--profile " + empty),
+                 {"profile '" + empty + "' is of another network", "is measured"});
   expect_refused(job("--profile " + empty), {"--profile", "no effect", "stages"});
   expect_refused(job(pipeline + "--profile " + file("none.json")), {"none.json"});
 }
@@ -260,7 +288,7 @@ TEST_F(CliSchedules, ThatAreImpossibleNameTheTask) {
   refuse([](auto& s) { s.tasks.pop_back(); }, {"no update of stage 1"});
   refuse([](auto& s) { s.tasks.push_back(s.tasks[1]); }, {"the forward of micro-batch 0 on stage 1 twice"});
   refuse([](auto& s) { s.stages[0].weights.forward_age = 1; },
-         {"forward of micro-batch 0 on stage 0 reads weights that are 1 update old"});
+         {"forward of micro-batch 0 on stage 0 reads weights of age 1"});
   refuse([](auto& s) { s.stages[1].weights = {.forward_age = 1, .backward_predicts = 2}; },
          {"backward of micro-batch 0 on stage 1 predicts weights"});
 }
