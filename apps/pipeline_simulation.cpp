@@ -255,9 +255,9 @@ void simulate_pipelines(const PipelineSimulationOptions& o) {
   const std::vector<Row> rows = o.schedules == "all" ? all_rows(profile, o) : named_rows(profile, o);
   const bool is_one = rows.size() == 1 && rows[0].is_pipeline();
   if (!o.trace.empty() && !is_one)
-    throw Error("--trace: a trace is of one --schedule, which is a pipeline's");
+    throw Error("--trace: name one --schedule of a pipeline, of which the trace is");
   if (!o.write_schedule.empty() && !is_one)
-    throw Error("--write-schedule: a file has one --schedule, which is a pipeline's");
+    throw Error("--write-schedule: name one --schedule of a pipeline, which is written");
   if ((o.timeline || o.follow >= 0) && std::ranges::none_of(rows, &Row::is_pipeline))
     throw Error(fmt::format("{}: --schedule {} is no pipeline's, and is not drawn",
                             o.timeline ? "--timeline" : "--follow", o.schedules));

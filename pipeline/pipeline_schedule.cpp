@@ -120,8 +120,8 @@ class Check {
     const int least = s_.tasks[update].lag - r.lag + (update < reader ? 0 : 1);
     if (age < std::max(1, least))
       throw Error(
-          fmt::format("the schedule's {} reads weights that are {} old: by then the youngest are {} old",
-                      to_string(r), counted(age, "update"), counted(std::max(1, least), "update")));
+          fmt::format("the schedule's {} reads weights of age {}, and by then the youngest have age {}",
+                      to_string(r), age, std::max(1, least)));
   }
 
   void require_prediction(std::size_t task, int updates) const {

@@ -187,9 +187,14 @@ JsonInput JsonInput::called(const std::string& name) const { return {what_, name
 
 void JsonInput::require_keys(std::initializer_list<const char*> known) const {
   for (const auto& [key, value] : entries())
-    if (std::find(known.begin(), known.end(), key) == known.end())
-      throw Error(fmt::format("{}: {}: unknown key '{}'; there are: {}", what_, where_,
-                              beginning_of(key, kShown), fmt::join(known, ", ")));
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      const JsonInput format = (*this)["format"];
+      const bool says = format.present() && as_json(format.value_).is_string();
+      throw Error(
+          fmt::format("{}: {}: unknown key '{}'; there are: {}{}", what_, where_, beginning_of(key, kShown),
+                      fmt::join(known, ", "),
+                      says ? fmt::format(". This is a file '{}'", beginning_of(format.text(), kShown)) : ""));
+    }
 }
 
 std::int64_t JsonInput::whole(std::int64_t otherwise, std::int64_t least, std::int64_t most) const {

@@ -172,12 +172,12 @@ void RankLoss::expect_messages_of(int other, const std::string& said, const Case
     if (!between)
       expect(
           fmt::format("the deadline passes while the lanes are in:\n"
-                      "rank {}: batch [0-9]+, instruction .*, on .*\n",
+                      "rank {}: (evaluation )?batch [0-9]+, instruction .*, on .*\n",
                       other));
     return;
   }
   if (c.way == "throw" && c.point != "start" && c.point != "end") {
-    expect(fmt::format("rank {}(, batch [0-9]+, instruction .*)?: thrown by the test", c.victim));
+    expect(fmt::format("rank {}(, (evaluation )?batch [0-9]+, instruction .*)?: thrown by the test", c.victim));
     return;
   }
   if (c.way == "exit")
@@ -189,7 +189,7 @@ void RankLoss::expect_messages_of(int other, const std::string& said, const Case
   // mpirun kills ranks that take longer than a second to end, so of several, one must have reported.
   const std::string reporter = c.ranks > 2 ? "[0-3]" : std::to_string(other);
   expect(
-      fmt::format("rank {0} got SIGTERM; it was (in: rank {0}: batch [0-9]+, instruction |"
+      fmt::format("rank {0} got SIGTERM; it was (in: rank {0}: (evaluation )?batch [0-9]+, instruction |"
                   "between two steps, and (has waited |is in no call))",
                   reporter));
 }
