@@ -91,6 +91,9 @@ RunState read_run_state(const Checkpoint& checkpoint) {
     throw Error(fmt::format("'{}' is not what train_cifar writes: {}", file, e.what()));
   }
   run.progress = read_progress(checkpoint, models);
+  if (run.epoch > run.progress.batch)
+    throw Error(fmt::format("'{}' is not what train_cifar writes: epoch {} after {}", file, run.epoch,
+                            counted(run.progress.batch, "batch")));
   return run;
 }
 

@@ -13,6 +13,7 @@
 #include <tandem/dist/launch.h>
 #include <tandem/engine.h>
 #include <tandem/pipeline/schedule_file.h>
+#include <tandem/pipeline/stages.h>
 #include <tandem/plan/measured_layers.h>
 #include <tandem/plan/network_layers.h>
 #include <tandem/plan/plan_file.h>
@@ -243,7 +244,14 @@ void TrainingRun::cut(const Graph& forward, Strategy& strategy) {
   if (cuts.empty() && start_.checkpoint) {
     cuts = read_run_state(*start_.checkpoint).cuts;
     if (std::ssize(cuts) + 1 != strategy.stages) cuts.clear();
-    if (!cuts.empty()) profile_.reset();
+    if (!cuts.empty()) {
+      profile_.reset();
+      try {
+        cut_into_stages(forward, cuts, engine::schedule_of(strategy).stages);
+      } catch (const Error& e) {
+        throw Error(fmt::format("checkpoint '{}': {}", start_.checkpoint->path, e.what()));
+      }
+    }
   }
   if (cuts.empty() && profile_) cuts = measured_cuts(forward, strategy, *profile_);
   cuts = cuts_of(forward, strategy);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 
 #include <tandem/core/base/checksum.h>
 #include <tandem/pipeline/schedule_file.h>
@@ -135,15 +136,12 @@ TEST_F(Resume, EvaluatesAndFineTunesFromWeights) {
   EXPECT_EQ(losses("fine")[0].second, losses("two")[0].second[0]);
 }
 
-TEST_F(Resume, AnOlderRunGetsTheDefaultsOfNewOptions) {
-  const std::string mlp = kShort + "--arch mlp --checkpoint-every 10 ";
-  succeed(mlp + "--output " + file("run"));
-  const std::string state = checkpoint("run", 10) + "/run.json",
-                    listing = checkpoint("run", 10) + "/" + kManifest;
-  json older = read_json(state);
-  for (const char* key : {"mixup", "nesterov", "tensorboard"})
-    EXPECT_EQ(1u, older["arguments"].erase(key)) << key;
-  write_file(state, older.dump(1) + "\n");
+// Changes run.json of a checkpoint, with the checksum in its listing.
+void change_state(const std::string& checkpoint, const std::function<void(json&)>& change) {
+  const std::string state = checkpoint + "/run.json", listing = checkpoint + "/" + kManifest;
+  json changed = read_json(state);
+  change(changed);
+  write_file(state, changed.dump(1) + "\n");
   CheckpointManifest manifest = manifest_from_json(listing, read_file(listing));
   for (auto& f : manifest.files) {
     if (f.name != "run.json") continue;
@@ -152,10 +150,31 @@ TEST_F(Resume, AnOlderRunGetsTheDefaultsOfNewOptions) {
     f.xxh3 = checksum_of(now);
   }
   write_file(listing, to_json(manifest));
+}
+
+TEST_F(Resume, AnOlderRunGetsTheDefaultsOfNewOptions) {
+  const std::string mlp = kShort + "--arch mlp --checkpoint-every 10 ";
+  succeed(mlp + "--output " + file("run"));
+  change_state(checkpoint("run", 10), [](json& older) {
+    for (const char* key : {"mixup", "nesterov", "tensorboard"})
+      EXPECT_EQ(1u, older["arguments"].erase(key)) << key;
+  });
   expect_refused(mlp + "--mixup 0.2 --nesterov --resume " + checkpoint("run", 10) + " --output " + file("x"),
                  {"mixup 0.2, was 0.0", "nesterov true, was false"});
   succeed(mlp + "--resume " + checkpoint("run", 10) + " --output " + file("rest"));
   EXPECT_EQ(0.0, read("rest/args.json").at("mixup")) << "args.json contains the defaults";
+}
+
+TEST_F(Resume, RefusesAForgedStateByItsFile) {
+  const std::string job = kShort +
+                          "--arch mlp --parallel pipeline --stages 2 --checkpoint-every 10 --output " +
+                          file("run"),
+                    state = checkpoint("run", 20);
+  succeed(job);
+  change_state(state, [](json& forged) { forged["cuts"] = {"zzz"}; });
+  expect_refused(job + " --steps 25 --resume auto", {"checkpoint", "step-20", "no module 'zzz'"});
+  change_state(state, [](json& forged) { forged["epoch"] = 1000; });
+  expect_refused(job + " --steps 25 --resume auto", {"step-20/run.json", "epoch 1000 after 20 batches"});
 }
 
 TEST_F(Resume, RefusesAnotherRun) {
