@@ -191,36 +191,6 @@ void TrainingRun::perform() {
   train(trainer);
 }
 
-// Those of a sweep, or one for all models.
-void TrainingRun::make_networks() {
-  constexpr std::int64_t kManyWeights = 50'000'000;  // are drawn in seconds
-  for (int m = 0; m < (is_sweep() ? options_.models : 1); ++m) {
-    const TrainOptions one = options_of_model(options_, m);
-    networks_.push_back(network_of(one, classes_));
-    std::int64_t weights = 0;
-    for (const auto& [path, p] : networks_.back()->named_parameters()) weights += p->tensor.type().elements();
-    const std::int64_t all = weights * options_.models, bytes = all * size_of(DType::f32);
-    if (m == 0 && bytes > free_memory())
-      throw Error(fmt::format("out of memory: the weights of {} take {:.3g} GB, and {:.3g} GB are free",
-                              counted(options_.models, "model"), static_cast<double>(bytes) / 1e9,
-                              static_cast<double>(free_memory()) / 1e9));
-    if (m == 0 && is_main() && all >= kManyWeights && !start_.checkpoint)
-      log_info(fmt::format("draws {:.3g} million initial weights", static_cast<double>(all) / 1e6));
-    draw_weights(*networks_.back(), one);
-  }
-}
-
-// The network's graph for `samples` samples; of a sweep, those of all models in one.
-Graph TrainingRun::forward(const CifarData& data, std::int64_t samples) const {
-  std::vector<Graph> graphs;
-  for (std::size_t m = 0; m < networks_.size(); ++m) {
-    const Objective objective = objective_of(options_of_model(options_, static_cast<int>(m)));
-    graphs.push_back(
-        trace_forward(*networks_[m], *data.train, objective, samples, true, !data.of_models.empty()));
-  }
-  return unify(graphs);
-}
-
 std::unique_ptr<Trainer> TrainingRun::trainer(const CifarData& data, TrainerOptions with) const {
   if (!is_sweep()) return std::make_unique<Trainer>(*networks_[0], data.train, std::move(with));
   ModelArray models;
@@ -318,26 +288,6 @@ AllReduceOptions TrainingRun::all_reduce_options(const Strategy& strategy, const
   else if (start_.checkpoint && is_main() && !options_.dump_profile)
     o.known = measured_before(*start_.checkpoint);
   return o;
-}
-
-// The models whose weights are drawn are not drawn again.
-StateDict TrainingRun::initial_state() const {
-  std::vector<StateDict> models;
-  for (int m = 0; m < options_.models; ++m) {
-    const auto number = static_cast<std::size_t>(m);
-    if (start_.weights.empty() && number < networks_.size()) {
-      models.push_back(networks_[number]->state());
-      continue;
-    }
-    const TrainOptions one = options_of_model(options_, m);
-    const auto network = network_of(one, classes_);
-    if (start_.weights.empty())
-      draw_weights(*network, one);
-    else
-      nn::load_weights(*network, start_.weights);
-    models.push_back(network->state());
-  }
-  return stack_states(models);
 }
 
 void TrainingRun::load(Trainer& trainer) const {

@@ -167,6 +167,11 @@ TEST_F(Cli, RefusesToReplaceDataUnlessForced) {
   EXPECT_EQ(2 * 3073, fs::file_size(file("data/data_batch_1.bin")));
 }
 
+TEST_F(Cli, SaysHowMuchMemoryTheWeightsOfTooManyModelsTake) {
+  expect_refused(kTrain + "--arch vgg16 --models 10000 --steps 1",
+                 {"out of memory: the weights of 10000 models take 1.35e+03 GB, and ", " GB are free"});
+}
+
 TEST_F(Cli, AnInterruptedMakeDataLeavesNothing) {
   for (const char* signal : {"INT", "TERM", "HUP", "USR1"}) {
     const Ended e = run(fmt::format("timeout --preserve-status -s {} 0.3 {}make-data cifar10 {}", signal,
