@@ -205,7 +205,7 @@ TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
       {"backward of micro-batch 0 on stage 0", "needs the backward of micro-batch 0 on stage 1"});
   refuse([&](auto& s) { at(s, {Phase::update, 0}).lag = 1; }, {"update of stage 0", "needs the backward"});
   refuse([](auto& s) { s.stages[0].weights.forward_age = 2; },
-         {"forward of micro-batch 0 on stage 0", "2 updates old", "3 updates"});
+         {"forward of micro-batch 0 on stage 0", "age 2", "age 3"});
   refuse([](auto& s) { s.stages[0].weights.backward_age = 0; }, {"backward of micro-batch 0 on stage 0"});
   refuse([](auto& s) { s.stages[1].device = 2; }, {"2 devices", "0 to 1"});
   refuse([](auto& s) { s.tasks[0].lane = 5; }, {"uses lane 5", "lane 4"});
