@@ -173,7 +173,7 @@ class Check {
 
   const PipelineSchedule& s_;
   std::map<std::tuple<Phase, int, int, int>, std::size_t> at_;  // positions in the list
-  std::vector<int> ticks_;
+  std::vector<int> ticks_;  // of each task (ticks_of)
 };
 
 }  // namespace
