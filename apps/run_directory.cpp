@@ -226,25 +226,28 @@ void RunDirectory::require_no_foreign_file(const TrainOptions& options) const {
           run, foreign));
 }
 
-// A run that gives up removes the directory that it made, until another has locked it.
+// Another run that gives up removes the directory that it made, until this one has locked it.
 void RunDirectory::make() {
   constexpr int kAttempts = 10;
-  std::error_code none;
-  for (int attempt = 1;; ++attempt) {
+  std::string reason;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::vector<fs::path> made;
     try {
       made = created(directory_);
     } catch (const Error& e) {
-      if (attempt < kAttempts) continue;
-      throw Error(fmt::format("--output '{}' cannot be created: {}", directory_, e.what()));
+      reason = e.what();
+      continue;
     }
+    if (!made.empty()) lock_.reset();  // of a directory that is gone
     if (!lock_) lock_ = locked(directory_);
-    if (fs::is_directory(directory_, none)) {
+    if (std::error_code none; fs::is_directory(directory_, none)) {
       created_ = removed_if_empty(std::move(made));
       return;
     }
     lock_.reset();
+    reason = "another process removes it";
   }
+  throw Error(fmt::format("--output '{}' cannot be created: {}", directory_, reason));
 }
 
 void RunDirectory::claim(const TrainOptions& options, bool in_place) {
