@@ -1,6 +1,8 @@
 #include <tandem/pipeline/schedule_costs.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include <tandem/core/base/contains.h>
 
@@ -20,6 +22,30 @@ int units_between(const PipelineSchedule& schedule, int stage) {
   for (const Task& t : tasks_of(schedule, stage, Phase::backward)) units += t.lag;
   for (const Task& t : tasks_of(schedule, stage, Phase::forward)) units -= t.lag;
   return units;
+}
+
+// The tasks of a stage that read its weights, with the ages of what they read. A prediction reads them before
+// its first use, for all uses; F and B share one if they predict the same.
+std::vector<std::pair<Task, int>> weight_readers(const PipelineSchedule& schedule, int stage) {
+  const WeightRule& weights = schedule.stages[static_cast<std::size_t>(stage)].weights;
+  std::vector<std::pair<Task, int>> readers;
+  const auto add = [&](Phase phase, int age, int predicts) {
+    const std::vector<Task> tasks = tasks_of(schedule, stage, phase);
+    if (predicts == 0)
+      for (const Task& t : tasks) readers.emplace_back(t, age);
+    else
+      readers.emplace_back(*std::ranges::min_element(tasks, {}, &Task::lag), age);
+  };
+  add(Phase::forward, weights.forward_age, weights.forward_predicts);
+  if (weights.backward_age)
+    add(Phase::backward, *weights.backward_age, weights.backward_predicts);
+  else if (weights.forward_predicts == 0)
+    add(Phase::backward, weights.forward_age, 0);
+  const bool predicts_the_same = weights.forward_predicts > 0 &&
+                                 weights.backward_age == weights.forward_age &&
+                                 weights.backward_predicts == weights.forward_predicts;
+  if (predicts_the_same && readers[0].first.lag == readers[1].first.lag) readers.pop_back();
+  return readers;
 }
 
 bool any(const std::vector<Task>& forwards, const std::vector<Task>& backwards, int Task::*same) {
@@ -48,17 +74,12 @@ double held_batches(int held, int microbatches, int replicas, bool in_turn) {
 }
 
 int weight_versions(const PipelineSchedule& schedule, int stage) {
-  const WeightRule& weights = schedule.stages[static_cast<std::size_t>(stage)].weights;
   const Task update = tasks_of(schedule, stage, Phase::update).at(0);
-  bool updated = false;  // a reader after the update in the list needs one slot more
   int versions = 1;
-  for (const Task& t : schedule.tasks) {
-    if (t.stage != stage) continue;
-    if (t == update) updated = true;
-    if (t.phase != Phase::forward && t.phase != Phase::backward) continue;
-    const int age =
-        t.phase == Phase::forward ? weights.forward_age : weights.backward_age.value_or(weights.forward_age);
-    versions = std::max(versions, t.lag + age - update.lag + (updated ? 1 : 0));
+  for (const auto& [reader, age] : weight_readers(schedule, stage)) {
+    const bool follows_update =  // then it needs one slot more
+        *std::ranges::find_first_of(schedule.tasks, std::array{reader, update}) == update;
+    versions = std::max(versions, reader.lag + age - update.lag + (follows_update ? 1 : 0));
   }
   return versions;
 }

@@ -51,7 +51,7 @@ Place just_before(const Place& p, NodeId n) {
 class Ordering {
  public:
   Ordering(const Graph& graph, const std::vector<Task>& tasks, bool large_gradients_last)
-      : g_(graph), readers_(graph.readers()) {
+      : g_(graph), readers_(graph.readers()), tasks_(tasks) {
     for (std::size_t i = 0; i < tasks.size(); ++i)
       task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch, tasks[i].array}] = i;
     for (const NodeId n : g_.nodes().ids())
@@ -247,6 +247,18 @@ class Ordering {
     place(n).end = 1;
   }
 
+  // True if between two tasks the stage computes, with the weights from before its update, or a tick ends.
+  bool must_wait(std::size_t first, std::size_t last, const Tag& update) const {
+    return std::any_of(
+        tasks_.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+        tasks_.begin() + static_cast<std::ptrdiff_t>(last), [&](const Task& t) {
+          return t.phase == Phase::barrier ||
+                 (t.phase != Phase::update && t.stage == update.stage && t.array == update.array);
+        });
+  }
+
+  // Next to the node that makes its gradient, unless the schedule lists something between them that comes
+  // before the update.
   void advance_update(NodeId n) {
     const Node& node = g_.node(n);
     if (node.tag.phase != Phase::update || node.inputs.empty() || !follows_lane(n)) return;
@@ -258,7 +270,7 @@ class Ordering {
     const Place& made = place(gradient);
     if (g_.node(gradient).op->lane() == LaneKind::collective)  // at the end, in the order of the all-reduces
       place(n) = {place(n).task, 1 + made.task, made.anchor, Side::itself, n};
-    else
+    else if (g_.node(gradient).tag.lag == node.tag.lag && !must_wait(made.task, place(n).task, node.tag))
       place(n) = next_to(made, Side::update, n);
   }
 
@@ -270,6 +282,7 @@ class Ordering {
 
   const Graph& g_;
   Readers readers_;
+  const std::vector<Task>& tasks_;
   std::map<std::tuple<Phase, int, int, int>, std::size_t> task_;
   IdVector<NodeId, Place> places_;
 };

@@ -15,9 +15,12 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
+#include <tandem/pipeline/schedule_file.h>
 
 #include "expect_error.h"
 #include "lagged_loop.h"
+#include "random_pipelines.h"
+#include "seed.h"
 #include "tied_network.h"
 
 namespace tandem::testing {
@@ -180,6 +183,20 @@ TEST_P(LaggedCases, EveryScheduleEqualsTheLoopThatKeepsOldWeightsBitwise) {
 }
 INSTANTIATE_TEST_SUITE_P(Lagged, LaggedCases, ::testing::ValuesIn(lagged_cases()),
                          [](const auto& info) { return name_of(info); });
+
+// Schedules that no table has: tasks, updates, and barriers in any order that is possible.
+TEST(Lagged, RandomSchedulesEqualTheLoopBitwise) {
+  auto rng = generator("random schedules that train");
+  for (int i = 0; i < 40; ++i) {
+    const Network& network = networks()[static_cast<std::size_t>(draw_int(rng, 0, 4))];
+    const int stages = 1 << draw_int(rng, 0, 2), microbatches = 1 << draw_int(rng, 0, 2);
+    Strategy s = strategy_of(network, "plain", stages);
+    s = with_schedule(std::move(s), random_pipeline(rng, stages, microbatches));
+    SCOPED_TRACE(::testing::Message() << i << ": " << network.name << " " << to_json(*s.own_schedule));
+    const Job job = job_of(network, DType::f32);
+    expect_same_training(lagged_loop(job, s), train(job, s));
+  }
+}
 
 TEST(Lagged, TransformedWeightsReachAnotherStageAsAnActivation) {
   const Network tied{"transformed and tied", [] { return std::make_unique<Tied>(); }, {"stem", "a", "head"}};

@@ -1,17 +1,22 @@
 // Pipelines simulated from a profile of their stages: times by formula, weight versions by hand.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/schedule/program_json.h>
+#include <tandem/pipeline/schedule_costs.h>
+#include <tandem/pipeline/schedule_file.h>
 #include <tandem/pipeline/schedules.h>
 #include <tandem/plan/pipeline_simulation.h>
 #include <tandem/plan/stage_program.h>
 
 #include "expect_error.h"
+#include "random_pipelines.h"
 #include "seed.h"
 
 namespace tandem::testing {
@@ -369,6 +374,44 @@ TEST(PipelineSimulation, StalenessIsThatOfForwardAndBackward) {
   EXPECT_EQ(2, simulate_pipeline(equal_stages(2), schedule, 10).staleness);
   schedule.stages[0].weights.backward_age = 6;
   EXPECT_EQ(5, simulate_pipeline(equal_stages(2), schedule, 10).staleness);
+}
+
+// What `check` accepts runs, reads the weights that the rules say, and holds what is estimated.
+TEST(PipelineSimulation, RandomSchedulesKeepTheirRules) {
+  auto rng = generator("random schedules that are simulated");
+  for (int i = 0; i < 150; ++i) {
+    const int stages = draw_int(rng, 1, 4), microbatches = draw_int(rng, 1, 3);
+    const PipelineSchedule schedule = random_pipeline(rng, stages, microbatches);
+    SCOPED_TRACE(::testing::Message() << i << ": " << to_json(schedule));
+    check(schedule);
+    StageProfile profile = random_stages(rng, stages);
+    if (draw_bool(rng, 0.5)) profile.link = {1000, 0.1};
+    const PipelineSimulation sim = simulate_pipeline(profile, schedule, 40);
+    using Key = std::tuple<SimulatedOp::Kind, int, std::int64_t, int>;
+    std::map<Key, const SimulatedOp*> ops;
+    for (const SimulatedOp& op : sim.ops) ops[{op.kind, op.stage, op.batch, op.microbatch}] = &op;
+    const auto expect_after = [&](const SimulatedOp& op, SimulatedOp::Kind kind, int stage) {
+      EXPECT_GE(op.start_ms, ops.at({kind, stage, op.batch, op.microbatch})->end_ms - 1e-9);
+    };
+    for (const SimulatedOp& op : sim.ops) {
+      const WeightRule& rule = schedule.stages[static_cast<std::size_t>(op.stage)].weights;
+      const bool is_forward = op.kind == SimulatedOp::Kind::forward;
+      if (!is_forward && op.kind != SimulatedOp::Kind::backward) continue;
+      if (is_forward && op.stage > 0) expect_after(op, op.kind, op.stage - 1);
+      if (!is_forward && op.stage + 1 < stages) expect_after(op, op.kind, op.stage + 1);
+      if (!is_forward) expect_after(op, SimulatedOp::Kind::forward, op.stage);
+      const bool as_forward = is_forward || !rule.backward_age;
+      const int age = as_forward ? rule.forward_age : *rule.backward_age;
+      EXPECT_EQ(std::max<std::int64_t>(0, op.batch + 1 - age) +
+                    (as_forward ? rule.forward_predicts : rule.backward_predicts),
+                op.predicts)
+          << name_of(op.kind) << " of batch " << op.batch << " on stage " << op.stage;
+    }
+    for (int k = 0; k < stages; ++k) {
+      EXPECT_EQ(weight_versions(schedule, k), sim.weight_versions[static_cast<std::size_t>(k)]) << k;
+      EXPECT_EQ(held_activations(schedule, k), sim.in_flight[static_cast<std::size_t>(k)]) << k;
+    }
+  }
 }
 
 TEST(PipelineSimulation, RefusesProfilesThatAreNotSound) {

@@ -218,7 +218,14 @@ class Loop {
     while (ticks_of(stage, updates).backward < tick) ++updates;
     return updates;
   }
+  // The version that batch b − age assigned.
+  static std::int64_t assigned(std::int64_t b, int age) { return std::max<std::int64_t>(0, b - age + 1); }
+  const WeightRule* own_rule(std::int64_t stage) const {
+    const auto& own = strategy_.own_schedule;
+    return own ? &own->stages.at(static_cast<std::size_t>(stage)).weights : nullptr;
+  }
   std::int64_t forward_version(const Weight& w, std::int64_t b) const {
+    if (const WeightRule* own = own_rule(w.stage)) return assigned(b, own->forward_age);
     // Vertical sync. PipeDream: as many updates as the first stage has done when the batch enters. On
     // DualPipe's timing (Fig. 8c): what the stage has when the batch enters the pipeline.
     if (strategy_.schedule == "pipedream-vs") return updates_at(0, ticks_of(0, b).forward);
@@ -231,6 +238,8 @@ class Loop {
     return predicted(w, forward_version(w, b), predictions(w.stage, b).forward);
   }
   Tensor backward_weight(const Weight& w, std::int64_t b) const {
+    if (const WeightRule* own = own_rule(w.stage); own && own->backward_age)
+      return predicted(w, assigned(b, *own->backward_age), own->backward_predicts);
     if (strategy_.schedule != "dualpipe" && strategy_.schedule != "spectrain") return forward_weight(w, b);
     return predicted(w, updates_at(w.stage, ticks_of(w.stage, b).backward), predictions(w.stage, b).backward);
   }
@@ -238,6 +247,7 @@ class Loop {
   // How many updates ahead stage k predicts (Eqs. 5 and 6 of the DualPipe paper, and its other readings).
   Ticks predictions(std::int64_t k, std::int64_t b) const {
     const std::int64_t n = strategy_.stages;
+    if (const WeightRule* own = own_rule(k)) return {own->forward_predicts, own->backward_predicts};
     if (strategy_.schedule != "spectrain") return {0, 0};
     switch (strategy_.spectrain_target) {
       case SpecTrainTarget::paper: return {2 * n - k - 2, k};

@@ -7,9 +7,9 @@ namespace tandem::testing {
 
 /// Defines what a schedule computes: an eager loop on one device, batch after batch, keeps every version of
 /// every weight. For each use it picks the version that the weight's stage would hold, by the clock of the
-/// schedule's paper. The loop knows nothing of Programs, passes, lags, or slots. From the strategy it takes
-/// the schedule, the number of stages and their cuts (modules with parameters, which must be given),
-/// micro-batches, SGD, and threads.
+/// schedule's paper; of a schedule of one's own, by the ages of its weight rules. The loop knows nothing of
+/// Programs, passes, lags, or slots. From the strategy it takes the schedule, the number of stages and their
+/// cuts (modules with parameters, which must be given), micro-batches, SGD, and threads.
 Outcome lagged_loop(const Job& job, const Strategy& strategy);
 
 /// A model's `forward` passes each value that depends only on weights through this function, which returns
