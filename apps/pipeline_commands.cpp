@@ -54,43 +54,6 @@ std::vector<PartitionProblem> problems_with_replicas(const PipelinePlanOptions& 
   return problems;
 }
 
-// Returns the problem whose best partition has the shortest period, and that. Throws Error if no partition
-// fits the budget, with the smallest one that works.
-std::pair<PartitionProblem, Partition> fastest(const std::vector<PartitionProblem>& problems) {
-  std::optional<std::pair<PartitionProblem, Partition>> best;
-  for (const PartitionProblem& p : problems) {
-    try {
-      Partition partition = best_partition(p);
-      if (!best || partition.period < best->second.period) best = {p, std::move(partition)};
-    } catch (const Error&) {  // over the budget
-    }
-  }
-  if (!best) best_partition(*std::ranges::min_element(problems, {}, least_memory_budget));
-  return *best;
-}
-
-// Sets the problem's schedule, and returns its best partition.
-Partition best_of(const PipelinePlanOptions& o, PartitionProblem& problem) {
-  const TypedSchedule typed = typed_schedule(o.schedule);
-  const int devices = o.stages > 0 ? o.stages : typed.file.devices();
-  if (devices == 0)
-    throw Error("--stages: give the number of stages, which only a schedule's file says itself");
-  check_shape_options(o.shape, {typed}, o.schedule);
-  if (!o.replicate) {
-    problem.schedule = made(typed, o.stages, o.shape);
-    return best_partition(problem);
-  }
-  if (o.shape.chunks > 1 || typed.file.devices() < std::ssize(typed.file.stages))
-    throw Error("--replicate: stages that share a device have no replicas");
-  Partition partition;
-  std::tie(problem, partition) = fastest(problems_with_replicas(o, problem, typed, devices));
-  return partition;
-}
-
-bool is_replicated(const Partition& partition) {
-  return std::ranges::any_of(partition.stages, [](const PartitionedStage& s) { return s.replicas > 1; });
-}
-
 double simulated_ms(const PartitionProblem& problem, const Partition& partition) {
   StageProfile profile;
   for (const PartitionedStage& s : partition.stages)
@@ -105,6 +68,53 @@ double simulated_ms(const PartitionProblem& problem, const Partition& partition)
   return simulate_pipeline(profile, problem.schedule, std::max(kSteadyBatches, 4 * (lag + 2))).period_ms;
 }
 
+struct Planned {
+  PartitionProblem problem;
+  Partition partition;
+  double simulated_ms = 0;
+};
+Planned planned(const PartitionProblem& problem) {
+  Partition partition = best_partition(problem);
+  const double simulated = simulated_ms(problem, partition);
+  return {problem, std::move(partition), simulated};
+}
+
+// Returns the best partition of the problem for which the simulator's period is shortest: the cost model
+// takes all-reduces for hidden as far as possible. Throws Error if no partition fits the budget, with the
+// smallest one that works.
+Planned fastest(const std::vector<PartitionProblem>& problems) {
+  std::optional<Planned> best;
+  for (const PartitionProblem& p : problems) {
+    try {
+      Planned one = planned(p);
+      if (!best || one.simulated_ms < best->simulated_ms) best = std::move(one);
+    } catch (const Error&) {  // over the budget
+    }
+  }
+  if (!best) best_partition(*std::ranges::min_element(problems, {}, least_memory_budget));
+  return *best;
+}
+
+// Sets the schedule of a problem, and returns its best partition.
+Planned best_of(const PipelinePlanOptions& o, PartitionProblem problem) {
+  const TypedSchedule typed = typed_schedule(o.schedule);
+  const int devices = o.stages > 0 ? o.stages : typed.file.devices();
+  if (devices == 0)
+    throw Error("--stages: give the number of stages, which only a schedule's file says itself");
+  check_shape_options(o.shape, {typed}, o.schedule);
+  if (!o.replicate) {
+    problem.schedule = made(typed, o.stages, o.shape);
+    return planned(problem);
+  }
+  if (o.shape.chunks > 1 || typed.file.devices() < std::ssize(typed.file.stages))
+    throw Error("--replicate: stages that share a device have no replicas");
+  return fastest(problems_with_replicas(o, problem, typed, devices));
+}
+
+bool is_replicated(const Partition& partition) {
+  return std::ranges::any_of(partition.stages, [](const PartitionedStage& s) { return s.replicas > 1; });
+}
+
 double batch_seconds(const Partition& partition) {
   double seconds = 0;
   for (const PartitionedStage& s : partition.stages) seconds += s.forward + s.backward;
@@ -115,8 +125,9 @@ const std::string& name_of(const PartitionProblem& problem, int layer) {
   return problem.layers[static_cast<std::size_t>(layer)].name;
 }
 
-void print_json(const PartitionProblem& problem, const Partition& partition, double simulated) {
-  const auto name = [&](int layer) { return name_of(problem, layer); };
+void print_json(const Planned& plan) {
+  const auto& [problem, partition, simulated] = plan;
+  const auto name = [&plan](int layer) { return name_of(plan.problem, layer); };
   ordered_json stages = ordered_json::array();
   for (const PartitionedStage& s : partition.stages)
     stages.push_back({{"first", name(s.first)},
@@ -141,8 +152,9 @@ void print_json(const PartitionProblem& problem, const Partition& partition, dou
   fmt::print("{}\n", j.dump(2));
 }
 
-void print_table(const PartitionProblem& problem, const Partition& partition, double simulated) {
-  const auto name = [&](int layer) { return name_of(problem, layer); };
+void print_table(const Planned& plan) {
+  const auto& [problem, partition, simulated] = plan;
+  const auto name = [&plan](int layer) { return name_of(plan.problem, layer); };
   fmt::print("{:>5}  {:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {}\n", "stage", "device",
              "replicas", "F ms", "B ms", "unit ms", "crossing MB", "memory MB", "in flight", "versions",
              "layers");
@@ -190,14 +202,13 @@ void add_pipeline_plan_options(CLI::App& command, PipelinePlanOptions& o) {
 
 void plan_pipeline(const PipelinePlanOptions& o) {
   require_replaceable("--output", o.output, "plan");
-  PartitionProblem problem = problem_of(o);
-  const Partition partition = best_of(o, problem);
-  const double simulated = simulated_ms(problem, partition);
+  const Planned plan = best_of(o, problem_of(o));
   if (o.json)
-    print_json(problem, partition, simulated);
+    print_json(plan);
   else
-    print_table(problem, partition, simulated);
-  if (!o.output.empty()) write_json(o.output, "plan", plan_with_cuts(names_of(problem, partition.cuts())));
+    print_table(plan);
+  if (!o.output.empty())
+    write_json(o.output, "plan", plan_with_cuts(names_of(plan.problem, plan.partition.cuts())));
 }
 
 }  // namespace tandem::apps

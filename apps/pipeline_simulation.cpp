@@ -186,6 +186,11 @@ void print_notes(const std::vector<Row>& rows, const StageProfile& profile) {
     fmt::print(
         "speedup is over the stages one after another, {:.3f} ms; a whole batch on one device takes {:.3f} ms\n",
         profile.batch_ms(), profile.uncut->single_ms);
+  const auto stages = std::ssize(profile.stages);
+  for (const Row& row : rows)
+    if (row.is_pipeline() && row.schedule.devices() < stages && rows.size() > 1)
+      fmt::print("{} has {}, with several stages each; other schedules have {}\n", row.name,
+                 counted(row.schedule.devices(), "device"), stages);
   for (const Row& row : rows)
     if (const std::string why = row.is_pipeline() ? why_devices_take_turns(row.schedule) : ""; !why.empty())
       fmt::print("{}: {}\n", row.name, why);

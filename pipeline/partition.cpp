@@ -20,11 +20,16 @@ struct Piece {  // a stage
   int first, end, replicas;
 };
 
-/// Finds the partition whose largest cost of a stage is smallest. `cost` of stage k with layers [first, end)
-/// must not fall as `end` grows.
+// What a stage k with layers [first, end) costs; and what it costs at least with this end and with all later
+// ones, which does not fall as `end` grows.
+struct PieceCost {
+  double exact = 0, least = 0;
+};
+
+/// Finds the partition whose largest cost of a stage is smallest.
 class Minimax {
  public:
-  using Cost = std::function<double(int k, const Piece&)>;
+  using Cost = std::function<PieceCost(int k, const Piece&)>;
   Minimax(int stages, int layers, int spare, const Cost& cost)
       : stages_(stages), layers_(layers), spare_(spare), cells_(static_cast<std::size_t>(stages)) {
     for (auto& cells : cells_)
@@ -65,8 +70,8 @@ class Minimax {
     const bool is_last = k == stages_ - 1;
     for (int replicas = 1; replicas <= spare + 1; ++replicas)
       for (int end = is_last ? layers_ : first + 1; end <= layers_ - (stages_ - 1 - k); ++end) {
-        const double own = cost(k, {first, end, replicas});
-        if (own >= best.cost) break;
+        const auto [own, least] = cost(k, {first, end, replicas});
+        if (least >= best.cost) break;
         const double all = is_last ? own : std::max(own, cell(k + 1, end, spare - (replicas - 1)).cost);
         if (all < best.cost) best = {all, end, replicas};
       }
@@ -91,8 +96,10 @@ class Search {
 
   Partition run() {
     if (has_budget_) check_budget();
-    const Minimax fastest(stages_, layers_, spare_,
-                          [&](int k, const Piece& p) { return fits(k, p) ? pace(k, p) : kNever; });
+    const Minimax fastest(stages_, layers_, spare_, [&](int k, const Piece& p) -> PieceCost {
+      if (!can_fit(k, p)) return {kNever, kNever};
+      return {fits(k, p) ? pace(k, p) : kNever, pace(k, p)};
+    });
     least_period_ = fastest.cost();
     shortest_ = cost_of(fastest.pieces()).period;
     const std::vector<Piece> even = best(least_period_);
@@ -147,6 +154,10 @@ class Search {
   bool fits(int k, const Piece& p) const {
     return !has_budget_ || budget_for(k, p) <= problem_.memory_budget;
   }
+  // Whether the stage, or one that ends later, can be within the budget.
+  bool can_fit(int k, const Piece& p) const {
+    return !has_budget_ || costs_.least_budget_from(k, p.first, p.end, p.replicas) <= problem_.memory_budget;
+  }
 
   // Of the first stages of a partition and what its later stages cost.
   StagesCost cost_of(const std::vector<Piece>& pieces, StagesCost later = {}) const {
@@ -174,8 +185,9 @@ class Search {
       bool possible = false;
       for (int replicas = 1; replicas <= spare + 1; ++replicas) {
         const Piece piece{first, end, replicas};
-        if (!fits(k, piece) || pace(k, piece) > slowest_) continue;
+        if (!can_fit(k, piece) || pace(k, piece) > slowest_) continue;
         possible = true;
+        if (!fits(k, piece)) continue;
         if (use(piece, is_last ? kNone : cell(k + 1, end, spare - (replicas - 1)))) return true;
       }
       if (!possible) return false;
@@ -219,7 +231,9 @@ class Search {
 
   // The partition that needs the smallest budget, with so many spare devices.
   Minimax smallest(int spare) const {
-    return {stages_, layers_, spare, [&](int k, const Piece& p) { return budget_for(k, p); }};
+    return {stages_, layers_, spare, [&](int k, const Piece& p) -> PieceCost {
+              return {budget_for(k, p), costs_.least_budget_from(k, p.first, p.end, p.replicas)};
+            }};
   }
 
   void check_budget() const {

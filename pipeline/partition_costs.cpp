@@ -54,7 +54,8 @@ PartitionCosts::PartitionCosts(const PartitionProblem& problem) : problem_(probl
   for (int k = 0; k < static_cast<int>(s.stages.size()); ++k) {
     const auto at = static_cast<std::size_t>(k);
     rules_.push_back({stage_timing(s, k), held_activations(s, k), weight_versions(s, k),
-                      predicted_weights(s, k), k > 0 && s.stages[at].device != s.stages[at - 1].device});
+                      predicted_weights(s, k), crossing_slots(s, k),
+                      k > 0 && s.stages[at].device != s.stages[at - 1].device});
     stages_of_device_ = std::max<double>(stages_of_device_, rules_.back().timing.stages_of_device);
   }
   before_.resize(1);
@@ -85,12 +86,17 @@ double PartitionCosts::crossing_bytes(const PipelineLayer& layer) const {
   return (layer.forward_bytes + layer.backward_bytes) / microbatches_;
 }
 
-// The largest value over layers: two ranges of 2ʲ layers cover every range.
+// The largest value over layers: two ranges of 2ʲ layers cover every range. What goes on from the last layer
+// crosses a cut.
 double PartitionCosts::largest_transient(int first, int end, int parts) const {
-  const auto level = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(end - first)) - 1);
+  const int last = end - 1;
+  const double gradient =
+      microbatches_ > 1 ? problem_.layers[static_cast<std::size_t>(last)].weight_bytes : 0;
+  if (first == last) return gradient;
+  const auto level = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(last - first)) - 1);
   const std::vector<double>& largest = largest_[static_cast<std::size_t>(parts - 1)][level];
-  return std::max(largest[static_cast<std::size_t>(first)],
-                  largest[static_cast<std::size_t>(end - (1 << level))]);
+  return std::max({gradient, largest[static_cast<std::size_t>(first)],
+                   largest[static_cast<std::size_t>(last - (1 << level))]});
 }
 
 PartitionCosts::Sums PartitionCosts::sums(int first, int end) const {
@@ -127,19 +133,37 @@ double PartitionCosts::pace(int k, int first, int end, int replicas) const {
   return std::max(unit(k, first, end, replicas), link_unit(k, first, replicas));
 }
 
-double PartitionCosts::memory(int k, int first, int end, int replicas) const {
+// Bytes of so many values and gradients that cross the cut behind a layer.
+double PartitionCosts::crossing_at(double values, double gradients, int layer, int parts) const {
+  const PipelineLayer& l = problem_.layers[static_cast<std::size_t>(layer)];
+  return (values * l.forward_bytes + gradients * l.backward_bytes) / parts;
+}
+
+// Bytes without what crosses the cut behind the stage. Grows with `end`.
+double PartitionCosts::kept(int k, int first, int end, int replicas) const {
   const Rule& rule = rules_[static_cast<std::size_t>(k)];
   const Sums sum = sums(first, end);
-  const double received =
-      first > 0 ? crossing_bytes(problem_.layers[static_cast<std::size_t>(first) - 1]) / parts(replicas) : 0;
-  return std::max(received, largest_transient(first, end, parts(replicas))) +
+  const CrossingSlots& slots = rule.crossing;
+  const double crossing =
+      first > 0 ? crossing_at(slots.received_values, slots.sent_gradients, first - 1, parts(replicas)) : 0;
+  return crossing + largest_transient(first, end, parts(replicas)) +
          sum.resident *
              held_batches(rule.held, static_cast<int>(microbatches_), replicas, overlaps_batches_) +
          sum.weights * (rule.versions + 1 + problem_.optimizer_copies + rule.predicted);
 }
 
+double PartitionCosts::memory(int k, int first, int end, int replicas) const {
+  const CrossingSlots& slots = rules_[static_cast<std::size_t>(k)].crossing;
+  return kept(k, first, end, replicas) +
+         crossing_at(slots.sent_values, slots.received_gradients, end - 1, parts(replicas));
+}
+
 double PartitionCosts::least_budget(int k, int first, int end, int replicas) const {
   return memory(k, first, end, replicas) * rules_[static_cast<std::size_t>(k)].timing.stages_of_device;
+}
+
+double PartitionCosts::least_budget_from(int k, int first, int end, int replicas) const {
+  return kept(k, first, end, replicas) * rules_[static_cast<std::size_t>(k)].timing.stages_of_device;
 }
 
 // Seconds of a micro-batch's transfers across the cut behind a stage, there and back.

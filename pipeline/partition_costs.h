@@ -27,11 +27,13 @@ class PartitionCosts {
 
   /// Seconds that the stage or the link into it makes a unit last. Grows with `end`.
   double pace(int k, int first, int end, int replicas) const;
-  /// Bytes of the stage on its device, or on each replica. Grows with `end`.
+  /// Bytes of the stage on its device, or on each replica.
   double memory(int k, int first, int end, int replicas) const;
   /// Bytes of the smallest budget per device that has room for the stage: each stage of a device has an equal
-  /// share of it. Grows with `end`.
+  /// share of it.
   double least_budget(int k, int first, int end, int replicas) const;
+  /// Bytes that `least_budget` has at least for this end and for all later ones. Grows with `end`.
+  double least_budget_from(int k, int first, int end, int replicas) const;
   /// What a stage adds to the costs of the later ones, all in seconds of a micro-batch but `own` and `pace`.
   struct Terms {
     int k = 0;
@@ -56,6 +58,7 @@ class PartitionCosts {
   struct Rule {  // of a stage, by the schedule
     StageTiming timing;
     int held, versions, predicted;
+    CrossingSlots crossing;
     bool has_link;  // into the stage: the one before lies on another device
   };
   struct Sums {  // over layers
@@ -66,6 +69,8 @@ class PartitionCosts {
   /// Replicas among which each micro-batch is divided. With several batches in flight, it is one's.
   int parts(int replicas) const { return overlaps_batches_ ? 1 : replicas; }
   double largest_transient(int first, int end, int parts) const;
+  double kept(int k, int first, int end, int replicas) const;
+  double crossing_at(double values, double gradients, int layer, int parts) const;
   double unit(int k, int first, int end, int replicas) const;
   double link_unit(int k, int first, int replicas) const;
   double all_reduce(double weight_bytes, int replicas) const;
@@ -74,8 +79,8 @@ class PartitionCosts {
   const PartitionProblem& problem_;
   std::vector<Rule> rules_;
   std::vector<Sums> before_;  // of all layers before one
-  /// [j][i]: the most bytes that one of layers i … i + 2ʲ − 1 needs for a moment: what crosses behind it, and
-  /// its gradient while micro-batches are added up.
+  /// [j][i]: the most bytes that one of layers i … i + 2ʲ − 1 needs for a moment: what goes to the next layer
+  /// and comes back, and its gradient while micro-batches are added up.
   using Largest = std::vector<std::vector<double>>;
   Largest largest_of(int parts) const;
   std::vector<Largest> largest_;  // by parts of a micro-batch, from one on

@@ -84,6 +84,36 @@ int weight_versions(const PipelineSchedule& schedule, int stage) {
   return versions;
 }
 
+CrossingSlots crossing_slots(const PipelineSchedule& schedule, int stage) {
+  const auto device = [&](int s) { return schedule.stages[static_cast<std::size_t>(s)].device; };
+  const double microbatches = schedule.microbatches();
+  // What crosses once in a unit has a slot more at each end (core/schedule/waits.cpp).
+  const int more = schedule.overlaps_batches() && microbatches == 1 ? 1 : 0;
+  const auto place = [&](Phase phase, int s, int microbatch) {
+    return std::ranges::find_if(schedule.tasks, [&](const Task& t) {
+      return t.phase == phase && t.stage == s && t.microbatch == microbatch && t.array == 0;
+    });
+  };
+  // From the task of another stage that makes a value to the task of this one that uses it.
+  const auto received = [&](Phase phase, int from) {
+    if (from < 0 || from == std::ssize(schedule.stages)) return 0.0;
+    double slots = 0;
+    for (int i = 0; i < schedule.microbatches(); ++i) {
+      const auto made = place(phase, from, i), used = place(phase, stage, i);
+      slots += used->lag - made->lag + (used > made ? 1 : 0) + (device(from) != device(stage) ? more : 0);
+    }
+    return slots / microbatches;
+  };
+  const auto sent = [&](int to) {
+    const bool is_sent = to >= 0 && to < std::ssize(schedule.stages) && device(to) != device(stage);
+    return is_sent ? 1.0 + more : 0.0;
+  };
+  return {.received_values = received(Phase::forward, stage - 1),
+          .sent_values = sent(stage + 1),
+          .received_gradients = received(Phase::backward, stage + 1),
+          .sent_gradients = sent(stage - 1)};
+}
+
 int predicted_weights(const PipelineSchedule& schedule, int stage) {
   const WeightRule& weights = schedule.stages[static_cast<std::size_t>(stage)].weights;
   if (weights.forward_predicts > 0 && !weights.backward_age) {

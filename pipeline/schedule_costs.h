@@ -19,6 +19,14 @@ double held_batches(int held, int microbatches, int replicas, bool in_turn);
 /// (docs/design.md, "Time").
 int weight_versions(const PipelineSchedule& schedule, int stage);
 
+/// Places for what crosses the cuts of a stage, in batches: beside what it received, a stage has what it
+/// sends until that is sent.
+struct CrossingSlots {
+  double received_values = 0, sent_values = 0;        ///< from the stage before, to the next
+  double received_gradients = 0, sent_gradients = 0;  ///< from the next stage, to the one before
+};
+CrossingSlots crossing_slots(const PipelineSchedule& schedule, int stage);
+
 /// Returns the number of copies of its weights that a stage predicts and holds at one time. They are scratch;
 /// a B that uses F's prediction keeps it until then.
 int predicted_weights(const PipelineSchedule& schedule, int stage);

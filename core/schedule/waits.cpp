@@ -195,9 +195,9 @@ void check_unplanned(const Program& p) {
 
 namespace {
 
-// Whether transfers have a whole unit for each index: batches overlap, and have one micro-batch. Each end
-// then gets a slot more, so that compute of the next unit need not wait for them, nor they for compute.
-bool transfers_take_units(const Program& p) {
+// Whether each value crosses once in a unit: batches overlap, and have one micro-batch. Each end then gets a
+// slot more, so that compute of the next unit need not wait for the transfer, nor the transfer for compute.
+bool transfers_once_per_unit(const Program& p) {
   return p.microbatches == 1 &&
          std::ranges::any_of(p.instructions, [](const Instruction& s) { return s.lag > 0; });
 }
@@ -211,7 +211,7 @@ bool is_transfer(const Program& p, const Access& a) {
 
 Program with_slots(Program p) {
   const auto accesses = accesses_by_block(p);
-  const bool with_transfers = transfers_take_units(p);
+  const bool with_transfers = transfers_once_per_unit(p);
   for (const BlockId b : p.blocks.ids()) {
     const bool written = std::ranges::any_of(accesses[b], &Access::write);
     if (p.block(b).arena == Arena::state && !written) p.block(b).slots = 1;  // it never changes

@@ -191,6 +191,19 @@ TEST_F(CliSimPipeline, LeavesOutOnlyWhatCannotTakeTheShape) {
   expect_refused(command("--spectrain-target last"), {"target of predictions 'last'"});
 }
 
+TEST_F(CliSimPipeline, SaysWhichScheduleHasFewerDevices) {
+  const std::string stage = R"({"forward_ms":1,"backward_ms":1,"activation_bytes":1,"weight_bytes":1})";
+  const std::string four = write("four.json", fmt::format(R"({{"stages":[{0},{0},{0},{0}]}})", stage));
+  const std::string note = "interleaved has 2 devices, with several stages each; other schedules have 4";
+  const auto table = [&](const std::string& schedules) {
+    return run(kTandem + "sim pipeline --microbatches 2 --chunks 2 --profile " + four + " --schedule " +
+               schedules)
+        .out;
+  };
+  EXPECT_NE(std::string::npos, table("all").find(note)) << table("all");
+  EXPECT_EQ(std::string::npos, table("interleaved").find(note));
+}
+
 TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
   expect_refused(command("--schedule pipedream-2bw"), {"micro-batches", "3 or more"});
   expect_refused(command("--schedule interleaved --chunks 2"), {"3 stages", "multiple of 2"});
