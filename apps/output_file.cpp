@@ -13,6 +13,7 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/files.h>
+#include <tandem/train/checkpoint_store.h>
 
 #include "own_file.h"
 
@@ -67,7 +68,11 @@ std::string replaceable(const std::string& flag, const std::string& file,
       throw Error(fmt::format("{} '{}' would replace '{}', which is read", flag, file, input));
   require_replaceable(flag, file, "weights");
   const fs::path target = fs::canonical(file, ignored);
-  return ignored ? file : target.string();
+  if (ignored) return file;
+  if (const std::string checkpoint = target.parent_path().string(); is_own_checkpoint(checkpoint))
+    throw Error(fmt::format("{} '{}' is a file of the checkpoint '{}': it stays; choose another name", flag,
+                            file, checkpoint));
+  return target.string();
 }
 
 void require_read(const std::string& file, const std::istream& in) {

@@ -4,12 +4,15 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/base/checksum.h>
 #include <tandem/core/base/error.h>
 
 #include "output_file.h"
@@ -104,31 +107,40 @@ Verdict compared(Range paper, Range ours) {
 
 namespace {
 
-std::vector<std::string> names_of_files(const Report& r) {
-  std::vector<std::string> names;
-  for (const auto& [name, text] : r.files) names.push_back(name);
-  for (const Figure& figure : r.figures)
-    for (const char* ending : {".csv", ".svg"}) names.push_back(figure.id + ending);
-  return names;
-}
-
-// The page's last lines say which files are its own, so that a later report may replace them.
+// The page's last lines list its files, each with the checksums that it had, so that a later report may
+// replace them.
 constexpr const char *kList = "<!-- files:\n", *kListEnd = "-->\n";
-std::string list_of_files(const std::set<std::string>& names) {
-  return fmt::format("{}{}\n{}", kList, fmt::join(names, "\n"), kListEnd);
+std::string list_of_files(const ReportFiles& files) {
+  std::string lines = kList;
+  for (const auto& [name, checksums] : files)
+    lines += fmt::format("{} {}\n", name, fmt::join(checksums, " "));
+  return lines + kListEnd;
 }
 
-// Returns what a report wrote that is in a directory already.
-std::set<std::string> files_of_report_in(const std::string& directory) {
-  std::set<std::string> files;
-  const std::string page = (fs::path(directory) / kPage).string();
-  if (look_at(page, "page") != Found::own) return files;
-  files.insert(kPage);
-  std::ifstream in(page);
-  bool listed = false;
-  for (std::string line; std::getline(in, line);) {
-    if (listed && line + "\n" != kListEnd) files.insert(line);
-    listed = listed || line + "\n" == kList;
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Of a page, without the list.
+std::string checksum_of_file(const fs::path& file) {
+  const std::string text = text_of(file);
+  return engine::checksum_of(file.filename() == kPage ? text.substr(0, text.rfind(kList)) : text);
+}
+
+// Returns what a report wrote into a directory.
+ReportFiles files_of_report_in(const std::string& directory) {
+  const fs::path page = fs::path(directory) / kPage;
+  if (look_at(page.string(), "page") != Found::own) return {};
+  const std::string text = text_of(page);
+  const std::size_t list = text.rfind(kList);
+  ReportFiles files;
+  std::istringstream lines(list == std::string::npos ? "" : text.substr(list + std::string(kList).size()));
+  for (std::string line; std::getline(lines, line) && line + "\n" != kListEnd;) {
+    std::istringstream words(line);
+    std::string name, checksum;
+    words >> name;
+    while (words >> checksum) files[name].insert(checksum);
   }
   return files;
 }
@@ -147,15 +159,17 @@ std::string to_html(const Report& r) {
 }
 
 void ReportDirectory::write(const Report& report) {
-  if (own_.empty()) earlier_ = files_of_report_in(directory_);
-  std::set<std::string> listed = earlier_;  // also what an earlier report had more than this one
-  for (const std::string& name : names_of_files(report)) listed.insert(name);
-  std::vector<std::pair<std::string, std::string>> files{{kPage, to_html(report) + list_of_files(listed)}};
-  files.insert(files.end(), report.files.begin(), report.files.end());
+  if (own_.empty()) written_ = files_of_report_in(directory_);
+  const ReportFiles earlier = written_;
+  std::vector<std::pair<std::string, std::string>> files = report.files;
   for (const Figure& figure : report.figures) {
     files.emplace_back(figure.id + ".csv", to_csv(figure));
     files.emplace_back(figure.id + ".svg", to_svg(figure));
   }
+  const std::string page = to_html(report);
+  for (const auto& [name, text] : files) written_[name].insert(engine::checksum_of(text));
+  written_[kPage].insert(engine::checksum_of(page));
+  files.emplace(files.begin(), kPage, page + list_of_files(written_));
   std::error_code error;
   fs::create_directories(directory_, error);
   if (error || !fs::is_directory(directory_))
@@ -163,9 +177,13 @@ void ReportDirectory::write(const Report& report) {
                             error ? ": " + error.message() : ""));
   for (const auto& [name, text] : files) {
     if (own_.contains(name) || !fs::exists(fs::symlink_status(fs::path(directory_) / name, error))) continue;
-    if (!earlier_.contains(name) || fs::is_symlink(fs::path(directory_) / name, error))
+    const fs::path file = fs::path(directory_) / name;
+    const auto known = earlier.find(name);
+    if (known == earlier.end() || !fs::is_regular_file(fs::symlink_status(file, error)) ||
+        !known->second.contains(checksum_of_file(file)))
       throw Error(fmt::format(
-          "--output '{}' holds {}, which no report wrote: it stays; choose another directory, or move it away",
+          "--output '{}' holds {}, which no report of this version wrote so: it stays; choose another directory, or "
+          "move it away",
           directory_, name));
     if (!force_)
       throw Error(

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -49,19 +50,23 @@ using SaveReport = std::function<void(const Report&)>;
 /// Returns the page: everything in one HTML file, which needs no other.
 std::string to_html(const Report& report);
 
+/// Files that a report wrote, by name, with the checksums of all texts that it wrote into them.
+using ReportFiles = std::map<std::string, std::set<std::string>>;
+
 /// Where a report is written: index.html, a CSV and an SVG file for each figure, and Report::files.
 class ReportDirectory {
  public:
   ReportDirectory(std::string directory, bool force) : directory_(std::move(directory)), force_(force) {}
   /// Writes the report, over what this object wrote before; makes the directory. Throws Error if that cannot
-  /// be written; if one of the files exists that no report wrote (the list in its index.html says which did);
-  /// or if a report wrote it, this object did not, and `force` is not given.
+  /// be written; if one of the files exists that no report wrote, or that was changed since (index.html lists
+  /// the checksums); or if a report wrote it, this object did not, and `force` is not given.
   void write(const Report& report);
 
  private:
   std::string directory_;
   bool force_;
-  std::set<std::string> own_, earlier_;  // what this object wrote, and what an earlier report did
+  std::set<std::string> own_;  // what this object wrote
+  ReportFiles written_;        // by this object and by an earlier report
 };
 
 }  // namespace tandem::apps

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <regex>
 
 #include <fmt/format.h>
@@ -58,6 +59,14 @@ std::string kind_of(const std::string& name) {
   if (std::regex_match(name, collectives)) return "collectives";
   if (std::regex_match(name, memory)) return "memory";
   return std::regex_match(name, all_reduces) ? "all-reduces" : "";
+}
+
+// 3: "model-3", the directory of a model of a sweep.
+std::optional<std::int64_t> number_of_model(const std::string& name) {
+  static const std::regex pattern(R"(model-(\d{1,9}))");
+  std::smatch found;
+  if (!std::regex_match(name, found, pattern)) return std::nullopt;
+  return std::stoll(found[1]);
 }
 
 json per_model(const std::vector<double>& values) {
@@ -139,15 +148,29 @@ std::string foreign_file(const std::string& directory, const TrainOptions& optio
   return "";
 }
 
-// The directories of the models of an earlier sweep.
+// The number of models of the sweep that a directory holds; 0 if it holds none.
+std::int64_t models_of_sweep(const std::string& directory) {
+  const std::string args = (fs::path(directory) / "args.json").string();
+  if (look_at(args, "args") != Found::own) return 0;
+  std::ifstream in(args);
+  const json j = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const bool is_sweep = j.is_object() && j.contains("sweep") && j["sweep"].is_string() && j["sweep"] != "" &&
+                        j.contains("models") && j["models"].is_number_unsigned();
+  return is_sweep ? j["models"].get<std::int64_t>() : 0;
+}
+
+// The directories of the models of the sweep that a directory holds. Others of these names are other runs'.
 std::vector<std::string> model_runs(const std::string& directory) {
-  const std::regex name(R"(model-\d+)");
   std::vector<std::string> found;
   std::error_code none;
-  for (const auto& file : fs::directory_iterator(directory, none))
-    if (std::regex_match(file.path().filename().string(), name) && !file.is_symlink(none) &&
-        look_at((file.path() / "args.json").string(), "args") == Found::own)
-      found.push_back(file.path().string());
+  const std::int64_t models = models_of_sweep(directory);
+  for (const std::string& name : names_in(directory)) {
+    const fs::path path = fs::path(directory) / name;
+    const auto number = number_of_model(name);
+    if (number && *number < models && !fs::is_symlink(path, none) &&
+        look_at((path / "args.json").string(), "args") == Found::own)
+      found.push_back(path.string());
+  }
   return found;
 }
 
@@ -257,6 +280,8 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   in_place_ = in_place;
   std::error_code none;
   require_no_foreign_file(options);
+  require_no_input(options);
+  lock_earlier_models(options);
   // Also below the directories of a sweep's models.
   const fs::path inside =
       fs::weakly_canonical(options.trace, none).lexically_relative(fs::weakly_canonical(directory_, none));
@@ -271,7 +296,33 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
         "--output '{}' holds a run already ({}); {}choose another directory, or replace the run with --force",
         directory_, run,
         checkpoint_steps(checkpoints_of(directory_)).empty() ? "" : "continue it with --resume auto, "));
+  const std::vector<std::string> single = own_files(directory_);
+  if (!options.force && run.empty() && !single.empty())
+    throw Error(fmt::format(
+        "--output '{}' holds {}, which this run would replace or remove: choose another directory, or give --force",
+        directory_, fs::path(single[0]).filename().string()));
   require_writable("--output", path(kFiles[0].name));
+}
+
+// A file that the run reads would be gone after it.
+void RunDirectory::require_no_input(const TrainOptions& options) const {
+  if (in_place_) return;
+  std::error_code none;
+  for (const auto& [flag, input] :
+       {std::pair("--plan", options.plan), {"--profile", options.profile}, {"--schedule", options.schedule}})
+    for (const std::string& file : own_files(directory_))
+      if (fs::equivalent(file, input, none))
+        throw Error(fmt::format(
+            "{} '{}' is a file of --output '{}', which this run would replace or remove: choose another directory, "
+            "or copy the file",
+            flag, input, directory_));
+}
+
+// Those that this run's models do not lock.
+void RunDirectory::lock_earlier_models(const TrainOptions& options) {
+  const std::int64_t own = options.swept.empty() || options.simulate ? 0 : options.models;
+  for (const std::string& model : model_runs(directory_))
+    if (*number_of_model(fs::path(model).filename().string()) >= own) model_locks_.push_back(locked(model));
 }
 
 // Files that stayed would pass for this run's.
@@ -299,6 +350,10 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
     lock_ = locked(directory_);
   }
   remove_all(own_files(directory_, "collectives"));
+  for (const std::string& name : names_in(directory_))  // else what they link to would be written
+    if (!kind_of(name).empty() && kind_of(name) != "table" && kind_of(name) != "metrics" &&
+        fs::is_symlink(path(name), none) && look_at(path(name), kind_of(name)) == Found::own)
+      remove_file(Files::system(), path(name));
   write_json(path("args.json"), "args", to_json(options));
   for (const std::string& name : names_in(directory_))
     if (is_unfinished(name)) remove_file(Files::system(), path(name));

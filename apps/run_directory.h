@@ -64,6 +64,8 @@ class RunDirectory {
   void require_no_foreign_file(const TrainOptions& options) const;
   /// Makes the directory, and locks it if it is not locked yet. Throws Error if another run has locked it.
   void make();
+  void require_no_input(const TrainOptions& options) const;
+  void lock_earlier_models(const TrainOptions& options);
   void remove_earlier_run();
   void go_on_after(std::int64_t batches);
   template <class F> void record(const F& write);
@@ -72,7 +74,9 @@ class RunDirectory {
   void epoch(const EpochResult& epoch);
   std::string directory_;
   bool in_place_ = false, lost_ = false;
-  std::shared_ptr<const void> lock_;     // keeps other runs from writing here
+  std::shared_ptr<const void> lock_;  // keeps other runs from writing here
+  std::vector<std::shared_ptr<const void>>
+      model_locks_;                      // and in the directories of an earlier sweep's models
   std::shared_ptr<const void> created_;  // removes the directory if nothing was written; before the lock goes
   std::ofstream metrics_;
   SummaryCsv csv_;

@@ -94,11 +94,17 @@ std::vector<std::string> names_of_set() {
 
 std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names(), "\n")); }
 
-/// Returns the checksums of the files that were drawn, by their names.
+/// Returns the checksums of the files that were drawn, by their names; none if the list has other lines.
 std::map<std::string, std::string> drawn_files(const fs::path& dir) {
+  const std::vector<std::string> names = names_of_set();
   std::map<std::string, std::string> checksums;
   std::ifstream in(dir / kDrawnFile);
-  for (std::string checksum, name; in >> checksum >> name;) checksums[name] = checksum;
+  for (std::string line; std::getline(in, line);) {
+    const auto gap = line.find("  ");
+    const std::string name = gap == std::string::npos ? "" : line.substr(gap + 2);
+    if (std::ranges::find(names, name) == names.end()) return {};
+    checksums[name] = line.substr(0, gap);
+  }
   return checksums;
 }
 

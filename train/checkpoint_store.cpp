@@ -20,7 +20,7 @@ using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;
-const std::string kUnfinished = ".tmp", kGivenUp = ".old";
+const std::string kUnfinished = kUnfinishedFile, kGivenUp = ".tandem-old";
 
 // No reader uses such a directory, so it can be removed at any time.
 bool is_leftover(const std::string& name) {

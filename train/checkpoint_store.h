@@ -19,7 +19,7 @@ struct Retention {
 };
 
 /// Returns whether a name in a directory of checkpoints is `step-N`, or what an interrupted save or removal
-/// can leave of it: step-N.tmp, step-N.old.
+/// can leave of it: step-N.tandem-tmp, step-N.tandem-old.
 bool names_checkpoint(const std::string& name);
 /// Returns whether a directory of such a name is one that a CheckpointStore wrote, also partly: its manifest
 /// says so, or it is empty.
@@ -38,8 +38,8 @@ struct CheckpointFile {
 
 /// A directory of checkpoints with one writer. If a save is interrupted anywhere, by an error, a kill or a
 /// power cut, the directory holds either the old checkpoints, or these and the complete new one: a save
-/// writes `step-N.tmp`, syncs each file to the disk, then renames the directory. A removal first renames it
-/// to `step-N.old`.
+/// writes `step-N.tandem-tmp`, syncs each file to the disk, then renames the directory. A removal first renames it
+/// to `step-N.tandem-old`.
 class CheckpointStore {
  public:
   /// Creates the directory if it does not exist, and removes what interrupted saves left. Throws Error if it

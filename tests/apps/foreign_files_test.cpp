@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli.h"
+#include "own_file.h"
 #include "seed.h"
 
 namespace tandem::testing {
@@ -25,7 +26,7 @@ const std::vector<std::string> kOfRuns{"args.json",
                                        "collectives-0.jsonl",
                                        "events.out.tfevents.1700000000.host.1.0",
                                        "checkpoints/step-5/weights.pt",
-                                       "checkpoints/step-6.tmp/weights.pt",
+                                       "checkpoints/step-6.tandem-tmp/weights.pt",
                                        "checkpoints/step-7/run.json"};
 
 class ForeignFiles : public Cli {
@@ -35,6 +36,11 @@ class ForeignFiles : public Cli {
     fs::create_directories(fs::path(file(name)).parent_path());
     write(name, text);
     foreign_[file(name)] = text;
+  }
+  /// Has a file that Tandem wrote stay too; of a directory, all.
+  void keep(const std::string& name) {
+    for (const auto& entry : fs::recursive_directory_iterator(file(name)))
+      if (entry.is_regular_file()) foreign_[entry.path().string()] = read_file(entry.path().string());
   }
   void expect_untouched() const {
     for (const auto& [path, text] : foreign_) {
@@ -109,8 +115,8 @@ TEST_F(ForeignFiles, WhatAUserKeepsBesideACheckpointStays) {
   const std::string job = kTrain + "--arch mlp --checkpoint-every 1 --resume auto --output " + file("run");
   ASSERT_TRUE(succeeds(job + " --steps 2"));
   fs::copy(file("run/checkpoints/step-2"),
-           file("run/checkpoints/step-2.old"));  // stands in the way of step-2
-  put("run/checkpoints/step-2.old/README", "a copy");
+           file("run/checkpoints/step-2.tandem-old"));  // stands in the way of step-2
+  put("run/checkpoints/step-2.tandem-old/README", "a copy");
   put("run/checkpoints/step-1/model-mean.safetensors", "mine");
   const Ended e = run(job + " --steps 5");
   EXPECT_EQ(0, e.status) << e.err;
@@ -123,8 +129,8 @@ TEST_F(ForeignFiles, WhatAUserKeepsBesideACheckpointStays) {
   expect_words(past.err, {"checkpoints/step-5", "files of others", "stays"});
   expect_untouched();
 
-  put("run/checkpoints/step-9.tmp/model-mine.safetensors", "mine");
-  expect_refused(job + " --steps 7", {"checkpoints/step-9.tmp", "stays"});
+  put("run/checkpoints/step-9.tandem-tmp/model-mine.safetensors", "mine");
+  expect_refused(job + " --steps 7", {"checkpoints/step-9.tandem-tmp", "stays"});
   expect_untouched();
 }
 
@@ -135,6 +141,95 @@ TEST_F(ForeignFiles, WhatAUserKeepsInAnEarlierSweepStays) {
   expect_refused(job + " --force", {"model-2", "checkpoints/step-1/notes.txt", "stays"});
   EXPECT_TRUE(fs::exists(file("run/model-0/args.json")));
   expect_untouched();
+}
+
+// Without a sweep in the directory above it, model-1 is a run like any other.
+TEST_F(ForeignFiles, ARunWithTheNameOfAModelOfASweepStays) {
+  const std::string job = kTrain + "--arch mlp --output ";
+  ASSERT_TRUE(succeeds(job + file("all/model-1") + " --steps 2"));
+  keep("all/model-1");
+  for (const char* options : {"", " --resume auto", " --force", " --simulate --force"}) {
+    EXPECT_TRUE(succeeds(job + file("all") + " --steps 1" + options)) << options;
+    expect_untouched();
+  }
+  expect_refused(job + file("all") + " --steps 1 --simulate --sweep lr=0.1,0.2", {"holds a run already"});
+  // Nor is one of a model that the sweep has not.
+  ASSERT_TRUE(succeeds(job + file("sweep") + " --steps 1 --sweep lr=0.1,0.2"));
+  ASSERT_TRUE(succeeds(job + file("sweep/model-2") + " --steps 1"));
+  keep("sweep/model-2");
+  EXPECT_TRUE(succeeds(job + file("sweep") + " --steps 1 --force"));
+  EXPECT_FALSE(fs::exists(file("sweep/model-1"))) << "of the sweep that was replaced";
+  expect_untouched();
+}
+
+TEST_F(ForeignFiles, ACheckpointIsNoTargetForWeights) {
+  make_inputs();
+  const std::string weights = file("in/checkpoints/step-1/model.safetensors");
+  ASSERT_TRUE(
+      succeeds(kTandem + "convert-weights mlp --for cifar " + weights + " " + file("copy.safetensors")));
+  keep("in/checkpoints");
+  fs::create_symlink(weights, file("link.safetensors"));
+  for (const std::string& target :
+       {weights, file("link.safetensors"), file("in/checkpoints/step-1/optimizer.safetensors")})
+    expect_refused(kTandem + "convert-weights mlp --for cifar " + file("copy.safetensors") + " " + target,
+                   {target, "is a file of the checkpoint", "step-1", "stays"});
+  expect_untouched();
+}
+
+// Also what Tandem wrote is not removed from a directory that is not known to hold a run.
+TEST_F(ForeignFiles, ARunRemovesNothingThatItReads) {
+  const std::string job = kTrain + "--arch mlp --steps 1 ",
+                    pipeline = job + "--parallel pipeline --stages 2 ";
+  ASSERT_TRUE(succeeds(pipeline + "--simulate --output " + file("predicted")));
+  fs::create_directory(file("new"));
+  fs::copy(file("predicted/plan.json"), file("new/plan.json"));
+  keep("new");
+  expect_refused(job + "--output " + file("new"), {"holds plan.json", "--force"});
+  for (const char* force : {"", " --force"})
+    expect_refused(pipeline + "--plan " + file("new/plan.json") + " --output " + file("new") + force,
+                   {"--plan", "plan.json' is a file of --output"});
+  expect_untouched();
+  EXPECT_TRUE(succeeds(job + "--output " + file("new") + " --force"));
+}
+
+// A run that goes on replaces a link, and not what it links to.
+TEST_F(ForeignFiles, LinksToAnotherRunsFilesAreReplaced) {
+  const std::string job = kTrain + "--arch mlp --resume auto --output ";
+  ASSERT_TRUE(succeeds(job + file("one") + " --steps 1"));
+  fs::copy(file("one"), file("two"), fs::copy_options::recursive);
+  for (const auto& entry : fs::directory_iterator(file("one")))
+    if (entry.is_regular_file()) {
+      fs::remove(fs::path(file("two")) / entry.path().filename());
+      fs::create_symlink(entry.path(), fs::path(file("two")) / entry.path().filename());
+    }
+  keep("one");
+  EXPECT_TRUE(succeeds(job + file("two") + " --steps 2"));
+  expect_untouched();
+  EXPECT_EQ(2u, metrics("two").size());
+}
+
+// With a thousand models, a row has more characters than std::regex can match.
+TEST_F(ForeignFiles, LongRowsOfATableAreRead) {
+  std::string head = "of,epoch,batch,train_loss", row = "epoch,0,1,2.5";
+  for (int i = 0; i < 20000; ++i) head += fmt::format(",train_loss_{}", i), row += ",-1.25e-05";
+  put("run/summary.csv", head + "\n" + row + "\n");
+  EXPECT_EQ(apps::Found::own, apps::look_at(file("run/summary.csv"), "table"));
+  put("run/summary.csv", head + "\n" + row + ",!\n");
+  expect_refused(kTrain + "--arch mlp --steps 1 --output " + file("run"), {"summary.csv", "stays"});
+}
+
+TEST_F(ForeignFiles, AnEditedFileOfAReportStays) {
+  const std::string report = kTandem + "reproduce libra --output " + file("page");
+  ASSERT_TRUE(succeeds(report));
+  EXPECT_TRUE(succeeds(report + " --force"));
+  for (const std::string name : {"fig1a.csv", "fig1a.svg", "index.html"}) {
+    const std::string text = read_file(file("page/" + name));
+    put("page/" + name, "mine\n" + text);
+    expect_refused(report + " --force", {name, "no report of this version wrote", "stays"});
+    expect_untouched();
+    write("page/" + name, text);
+    foreign_.clear();
+  }
 }
 
 // The files of a run that people edit are theirs then.
@@ -274,8 +369,8 @@ TEST_F(ForeignFiles, OfTwoHundredRandomCommandsNoneTouchesThem) {
                            "drawn.xxh3",
                            "data_batch_1.bin.tmp",
                            "checkpoints/step-1/model.pt",
-                           "checkpoints/step-2.tmp/x",
-                           "checkpoints/step-1.old/y",
+                           "checkpoints/step-2.tandem-tmp/x",
+                           "checkpoints/step-1.tandem-old/y",
                            "checkpoints/best.pt",
                            "model-0/args.json",
                            "model-1/notes.txt",

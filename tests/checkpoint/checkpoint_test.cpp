@@ -184,7 +184,7 @@ TEST_F(Checkpoints, AFileIsReplacedAtomically) {
       ++failed;
       const std::string left = read_file(file);
       EXPECT_TRUE(left == "old" || left == "new") << left;
-      EXPECT_FALSE(fs::exists(file + ".tmp"));
+      EXPECT_FALSE(fs::exists(unfinished_name(file)));
     }
   }
   EXPECT_GT(failed, 5) << "too few calls failed";
@@ -192,13 +192,19 @@ TEST_F(Checkpoints, AFileIsReplacedAtomically) {
 }
 
 TEST_F(Checkpoints, OtherFilesAreLeftAlone) {
-  for (const std::string name : {"notes.tmp/inside", "step-best.tmp/inside", "step-07.tmp/inside"})
-    fs::create_directories(parent_.file(name));
-  std::ofstream(parent_.file("step-6.tmp")) << "a file";
+  const std::vector<std::string> names = {"notes.tandem-tmp/inside", "step-best.tandem-tmp/inside",
+                                          "step-07.tandem-tmp/inside", "step-7.tmp/inside"};
+  for (const std::string& name : names) fs::create_directories(parent_.file(name));
+  std::ofstream(parent_.file("step-6.tandem-tmp")) << "a file";
   CheckpointStore(parent_.path()).save(5, checkpoint_files(5));
-  for (const std::string name : {"notes.tmp/inside", "step-best.tmp/inside", "step-07.tmp/inside"})
-    EXPECT_TRUE(fs::exists(parent_.file(name))) << name;
-  EXPECT_TRUE(fs::exists(parent_.file("step-6.tmp")));
+  for (const std::string& name : names) EXPECT_TRUE(fs::exists(parent_.file(name))) << name;
+  EXPECT_TRUE(fs::exists(parent_.file("step-6.tandem-tmp")));
+  // People's copies have names like these.
+  for (const std::string copy : {"step-5.old", "step-5.tmp", "step-5.bak"})
+    fs::copy(parent_.file("step-5"), parent_.file(copy));
+  CheckpointStore(parent_.path()).save(8, checkpoint_files(8));
+  for (const std::string copy : {"step-5.old", "step-5.tmp", "step-5.bak"})
+    EXPECT_NO_THROW(read_checkpoint(parent_.file(copy), CheckpointCheck::contents)) << copy;
 }
 
 TEST_F(Checkpoints, InterruptedCallsAndShortWritesAreContinued) {

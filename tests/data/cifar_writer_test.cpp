@@ -126,6 +126,14 @@ TEST_F(CifarWriterRefuses, ToReplaceASetUnlessForced) {
               draw_cifar(10, 2).bytes);
 }
 
+TEST_F(CifarWriterRefuses, AListOfOthers) {
+  for (const std::string text : {"# mine\nlr = 1\n", "0123456789abcdef  my.bin\n", "mine"}) {
+    std::ofstream(dir_ / "drawn.xxh3") << text;
+    expect_error([&] { write_cifar10(dir_, 5, 5, 1, true); }, {"drawn.xxh3", "stays"});
+    EXPECT_EQ(names(), std::set<std::string>{"drawn.xxh3"});
+  }
+}
+
 TEST_F(CifarWriterRefuses, ASecondWriterOfADirectory) {
   bool tried = false;
   write_cifar10(dir_, 10, 5, 1, false, [&] {
