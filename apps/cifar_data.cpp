@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/memory.h>
 #include <tandem/tandem.h>
 
 #include "augment.h"
@@ -15,9 +16,11 @@ namespace {
 
 MemoryDataset read(const TrainOptions& o, CifarSplit split) {
   const bool training = split == CifarSplit::train;
-  if (o.data == "synthetic")
-    return draw_cifar(training ? o.synthetic_train : o.synthetic_test, synthetic_seed(o),
-                      training ? 0 : kFirstDrawnTestIndex);
+  if (o.data == "synthetic") {
+    const std::int64_t images = training ? o.synthetic_train : o.synthetic_test;
+    engine::require_memory(fmt::format("{} images", images), static_cast<double>(images) * kCifarImageBytes);
+    return draw_cifar(images, synthetic_seed(o), training ? 0 : kFirstDrawnTestIndex);
+  }
   BadSamples bad(allowed_bad_samples(o.bad_samples));
   MemoryDataset data = load_cifar(o.data, split, &bad);
   if (bad.count() > 0)

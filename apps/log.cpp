@@ -99,7 +99,8 @@ void draw_line(const std::string& line) {
 void end_line() { console()->end(); }
 bool is_drawable() {
   const char* const term = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) != 0 && !(term && std::string_view(term) == "dumb");
+  const std::string_view kind = term ? term : "";
+  return isatty(STDOUT_FILENO) != 0 && !kind.empty() && kind != "dumb";
 }
 
 }  // namespace tandem::apps

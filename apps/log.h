@@ -24,7 +24,7 @@ void draw_line(const std::string& line);
 /// Ends the drawn line, which then stays on the terminal.
 void end_line();
 /// Returns whether standard output is a terminal on which a line can be drawn over: not a pipe, nor
-/// TERM=dumb.
+/// one that TERM calls dumb or does not name.
 bool is_drawable();
 
 }  // namespace tandem::apps

@@ -1,23 +1,36 @@
 #pragma once
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include <tandem/train/callbacks.h>
 
 namespace tandem::apps {
 
 /// Shows the progress of a run: on a terminal a bar with the time left, elsewhere a plain line every `every`
-/// batches. Its images/s are the mean since it was last drawn or printed.
+/// batches. Its images/s are the mean since it was last drawn or printed. If a step or an evaluation takes
+/// long, it says so after `silence` seconds, and again each time when that time has doubled.
 class ProgressLine {
  public:
   /// `before`: number of batches done in an earlier run. `turns`: those that models take in each epoch.
-  ProgressLine(std::int64_t total, std::int64_t before, int turns, int every, bool terminal);
+  ProgressLine(std::int64_t total, std::int64_t before, int turns, int every, bool terminal,
+               double silence = kSilence);
 
   void update(const BatchResult& batch);
   /// Shows on a terminal that an evaluation is running, and tells it elsewhere if it will take long.
-  void testing(std::int64_t images) const;
+  void testing(std::int64_t images);
+  void tested();
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr double kSilence = 10;
+
+  void begin(const std::string& what);
+  void begin_step(std::int64_t batch);
+  void watch(const std::stop_token& stop);
   std::int64_t total_, before_;
   int turns_, every_;
   bool terminal_;
@@ -28,6 +41,14 @@ class ProgressLine {
   std::int64_t all_images_ = 0;
   std::string last_{};  // text of the last update, without rates
   double done_ = 0;     // fraction of the batches that a bar showed at the last update
+  std::int64_t next_;   // batch
+
+  const Clock::duration silence_;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable_any changed_;
+  std::string doing_{};  // empty: nothing that can take long
+  Clock::time_point began_, due_;
+  std::jthread watch_;  // the last member: it uses the others
 };
 
 }  // namespace tandem::apps

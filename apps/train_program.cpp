@@ -43,8 +43,7 @@ bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
 
 std::string message_of(const std::exception& error) {
   if (!dynamic_cast<const std::bad_alloc*>(&error)) return error.what();
-  return fmt::format("out of memory: {:.1f} MB are free; take smaller batches",
-                     1e-6 * static_cast<double>(free_memory()));
+  return fmt::format("out of memory: {:.1f} MB are free", 1e-6 * static_cast<double>(free_memory()));
 }
 
 // One rank reports for all, because an error reaches every rank. The others report it only if that rank has

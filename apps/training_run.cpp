@@ -358,6 +358,7 @@ void TrainingRun::train(Trainer& trainer) {
                .begin_evaluation = [&] { progress.testing(test_images_); },
                .end_epoch =
                    [&](const EpochResult& e) {
+                     progress.tested();
                      if (e.batches == trainer.length().total) return;  // report() prints it
                      log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch, fmt::join(e.loss, ", "),
                                           accuracy_line(e.accuracy)));

@@ -19,14 +19,6 @@ std::int64_t weights_of(nn::Module& network) {
   return sum;
 }
 
-void require_room(std::int64_t weights, int models) {
-  const double needed = static_cast<double>(weights * size_of(DType::f32)),
-               free = static_cast<double>(free_memory());
-  if (needed > free)
-    throw Error(fmt::format("out of memory: the weights of {} take {:.3g} GB, and {:.3g} GB are free",
-                            counted(models, "model"), needed / 1e9, free / 1e9));
-}
-
 }  // namespace
 
 // Those of a sweep, or one for all models.
@@ -36,7 +28,8 @@ void TrainingRun::make_networks() {
     networks_.push_back(network_of(one, classes_));
     if (m == 0) {
       const std::int64_t weights = options_.models * weights_of(*networks_[0]);
-      require_room(weights, options_.models);
+      require_memory(fmt::format("the weights of {}", counted(options_.models, "model")),
+                     static_cast<double>(weights * size_of(DType::f32)));
       if (is_main() && weights >= kManyWeights && !start_.checkpoint)
         log_info(fmt::format("draws {:.3g} million initial weights", static_cast<double>(weights) / 1e6));
     }

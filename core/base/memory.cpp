@@ -1,8 +1,10 @@
 #include <tandem/core/base/memory.h>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -65,6 +67,11 @@ std::vector<MemoryPool> memory_pools() {
                        std::max<std::int64_t>(0, most - used + (files == kUnknown ? 0 : files))});
     if (group.empty()) break;
   }
+  rlimit own{};
+  if (const std::int64_t used = number_in("/proc/self/status", "VmSize:");
+      used != kUnknown && getrlimit(RLIMIT_AS, &own) == 0 && own.rlim_cur != RLIM_INFINITY)
+    pools.push_back({fnv1a(fmt::format("{} process {}", machine, getpid())),
+                     std::max<std::int64_t>(0, static_cast<std::int64_t>(own.rlim_cur) - used * kKiB)});
   return pools;
 }
 
@@ -72,6 +79,13 @@ std::int64_t free_memory() {
   std::int64_t free = kUnknown;
   for (const MemoryPool& pool : memory_pools()) free = std::min(free, pool.free);
   return free;
+}
+
+void require_memory(const std::string& what, double bytes) {
+  const auto free = static_cast<double>(free_memory());
+  if (bytes > free)
+    throw Error(fmt::format("out of memory: {} take {:.3g} GB, and {:.3g} GB are free", what, bytes / 1e9,
+                            free / 1e9));
 }
 
 std::shared_ptr<std::byte> allocate(std::int64_t bytes) {

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace tandem::engine {
@@ -22,13 +23,16 @@ struct MemoryPool {
   std::uint64_t id = 0;   ///< the same in all processes that take from it, and in no others
   std::int64_t free = 0;  ///< bytes that can still be taken before a process is killed
 };
-/// Returns the pools of this process: its machine's, and one for each of its control groups that has a limit.
-/// Without /proc, there are none.
+/// Returns the pools of this process: its machine's, one for each of its control groups that has a limit, and
+/// its own, if its address space has one (ulimit -v). Without /proc, there are none.
 std::vector<MemoryPool> memory_pools();
 
 /// Returns how many bytes this process can still use without being killed: the least of what its pools have
 /// free, or the largest number if there are none.
 std::int64_t free_memory();
+
+/// Throws Error, which says both numbers, if `what` (a plural) takes more bytes than are free.
+void require_memory(const std::string& what, double bytes);
 
 /// Fills memory with a pattern that is NaN in every floating dtype.
 void poison(void* data, std::int64_t bytes);

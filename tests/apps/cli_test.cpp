@@ -172,6 +172,16 @@ TEST_F(Cli, SaysHowMuchMemoryTheWeightsOfTooManyModelsTake) {
                  {"out of memory: the weights of 10000 models take 1.35e+03 GB, and ", " GB are free"});
 }
 
+TEST_F(Cli, SaysHowMuchMemoryTooManyImagesTake) {
+  const Ended e = run("(ulimit -v 6000000; " + kTrain + "--arch mlp --steps 1 --synthetic-train 10000000)");
+  EXPECT_EQ(1, e.status);
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(
+      e.err, found, std::regex("out of memory: 10000000 images take 30.7 GB, and ([0-9.]+) GB are free")))
+      << e.err;
+  EXPECT_LT(std::stod(found[1]), 6e6 * 1024 / 1e9);
+}
+
 TEST_F(Cli, AnInterruptedMakeDataLeavesNothing) {
   for (const char* signal : {"INT", "TERM", "HUP", "USR1"}) {
     const Ended e = run(fmt::format("timeout --preserve-status -s {} 0.3 {}make-data cifar10 {}", signal,
