@@ -74,9 +74,9 @@ class RunDirectory {
   void epoch(const EpochResult& epoch);
   std::string directory_;
   bool in_place_ = false, lost_ = false;
-  std::shared_ptr<const void> lock_;  // keeps other runs from writing here
-  std::vector<std::shared_ptr<const void>>
-      model_locks_;                      // and in the directories of an earlier sweep's models
+  // Keep other runs from writing here, and in the directories of an earlier sweep's models.
+  std::shared_ptr<const void> lock_;
+  std::vector<std::shared_ptr<const void>> model_locks_;
   std::shared_ptr<const void> created_;  // removes the directory if nothing was written; before the lock goes
   std::ofstream metrics_;
   SummaryCsv csv_;
