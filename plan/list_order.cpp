@@ -249,12 +249,13 @@ class Ordering {
 
   // True if between two tasks the stage computes, with the weights from before its update, or a tick ends.
   bool must_wait(std::size_t first, std::size_t last, const Tag& update) const {
-    return std::any_of(
-        tasks_.begin() + static_cast<std::ptrdiff_t>(first) + 1,
-        tasks_.begin() + static_cast<std::ptrdiff_t>(last), [&](const Task& t) {
-          return t.phase == Phase::barrier ||
-                 (t.phase != Phase::update && t.stage == update.stage && t.array == update.array);
-        });
+    return first < last &&
+           std::any_of(
+               tasks_.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+               tasks_.begin() + static_cast<std::ptrdiff_t>(last), [&](const Task& t) {
+                 return t.phase == Phase::barrier ||
+                        (t.phase != Phase::update && t.stage == update.stage && t.array == update.array);
+               });
   }
 
   // Next to the node that makes its gradient, unless the schedule lists something between them that comes

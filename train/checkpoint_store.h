@@ -38,8 +38,8 @@ struct CheckpointFile {
 
 /// A directory of checkpoints with one writer. If a save is interrupted anywhere, by an error, a kill or a
 /// power cut, the directory holds either the old checkpoints, or these and the complete new one: a save
-/// writes `step-N.tandem-tmp`, syncs each file to the disk, then renames the directory. A removal first renames it
-/// to `step-N.tandem-old`.
+/// writes `step-N.tandem-tmp`, syncs each file to the disk, then renames the directory. A removal first
+/// renames it to `step-N.tandem-old`.
 class CheckpointStore {
  public:
   /// Creates the directory if it does not exist, and removes what interrupted saves left. Throws Error if it
