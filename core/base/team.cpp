@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string_view>
 #include <system_error>
@@ -57,7 +59,28 @@ int default_threads() {
       throw Error(fmt::format("TANDEM_THREADS='{}': it must be a number from 1 to {}", given, kMost));
     return n;
   }
-  return std::min(available_cores(), most_of_a_team());
+  const int cores = available_cores(), quota = cores_by_quota();
+  return std::min(quota > 0 ? std::min(cores, quota) : cores, most_of_a_team());
+}
+
+// A limit of a group holds for all groups in it.
+int cores_by_quota(const std::string& groups, const std::string& mount) {
+  namespace fs = std::filesystem;
+  std::ifstream in(groups);
+  std::string line;
+  while (std::getline(in, line) && !line.starts_with("0::/")) {
+  }
+  if (!line.starts_with("0::/")) return 0;
+  int cores = 0;
+  for (fs::path group = line.substr(3);; group = group.parent_path()) {
+    double quota = 0, period = 0;  // of microseconds; without a limit, the first word is "max"
+    if (std::ifstream(fs::path(mount + group.string()) / "cpu.max") >> quota >> period && quota > 0 &&
+        period > 0) {
+      const int here = static_cast<int>(std::ceil(quota / period));
+      cores = cores == 0 ? here : std::min(cores, here);
+    }
+    if (group == "/") return cores;
+  }
 }
 
 int available_cores(int process) {

@@ -1,15 +1,23 @@
 #pragma once
+#include <string>
 
 namespace tandem {
 
 /// Returns the number of threads of the default team: the environment variable TANDEM_THREADS, else the
-/// number of cores that the calling thread can use, or fewer if OpenMP allows fewer (OMP_THREAD_LIMIT).
+/// number of cores that the calling thread can use, or fewer if a container's share of time is smaller
+/// (cores_by_quota), or if OpenMP allows fewer (OMP_THREAD_LIMIT).
 /// Throws Error if TANDEM_THREADS is not a number from 1 to 1024.
 int default_threads();
 
 /// Returns the number of cores on which a process may run, as taskset and launchers set it. 0: the calling
 /// thread.
 int available_cores(int process = 0);
+
+/// Returns the number of cores whose time a process may use by the limits of its control groups (cpu.max of
+/// Linux's version 2, as of containers), rounded up; 0: they set none. `groups` is a process's
+/// /proc/PID/cgroup, `mount` the directory of all groups.
+int cores_by_quota(const std::string& groups = "/proc/self/cgroup",
+                   const std::string& mount = "/sys/fs/cgroup");
 
 /// Sets the OpenMP team size of the calling thread for the object's lifetime, also for ops that run at once.
 /// Teams have exactly this size, whatever OMP_DYNAMIC says. Primitives are created and run under the same

@@ -2,6 +2,8 @@
 #include <sched.h>
 
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -17,6 +19,7 @@
 #include <tandem/dist/thread_comm.h>
 #include <tandem/plan/build.h>
 
+#include "temporary_directory.h"
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -100,6 +103,35 @@ TEST(ShareOfCores, PartsAreEqualOrAllIsLeft) {
     const std::set<int> own{core};
     EXPECT_EQ(cores_of_share({part++, count}), std::pair(own, own));
   }
+}
+
+// A container of two and a half cores, in a group of four.
+TEST(Cores, LimitsOfControlGroupsCount) {
+  const TemporaryDirectory directory;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const std::filesystem::path path = directory.file(name);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  };
+  const auto cores = [&](const std::string& groups) {
+    write("groups", groups);
+    return cores_by_quota(directory.file("groups"), directory.file("mount"));
+  };
+  write("mount/cgroup.procs", "");
+  EXPECT_EQ(0, cores("0::/\n"));
+  EXPECT_EQ(0, cores("3:cpu:/\n")) << "version 1";
+  EXPECT_EQ(0, cores_by_quota(directory.file("none"), directory.file("mount")));
+  write("mount/jobs/cpu.max", "400000 100000\n");
+  write("mount/jobs/one/cpu.max", "250000 100000\n");
+  write("mount/jobs/two/cpu.max", "max 100000\n");
+  write("mount/jobs/small/cpu.max", "1000 100000\n");
+  EXPECT_EQ(3, cores("3:cpu:/\n0::/jobs/one\n"));
+  EXPECT_EQ(4, cores("0::/jobs/two\n"));
+  EXPECT_EQ(1, cores("0::/jobs/small\n"));
+  EXPECT_EQ(4, cores("0::/jobs/none/deep\n"));
+  write("mount/cpu.max", "100000 100000\n");
+  EXPECT_EQ(1, cores("0::/jobs/two\n"));
+  EXPECT_EQ(1, cores("0::/../elsewhere\n")) << "a group outside of the container's own";
 }
 
 }  // namespace
