@@ -203,9 +203,11 @@ void make_data(const Arguments& a) {
       if (++done % 10'000 == 0 && shown) apps::draw_line(fmt::format("{} of {} images", done, images));
     });
   } catch (const Interrupted&) {
+    apps::end_line();
     fmt::print(stderr, "tandem: interrupted; nothing was written\n");
   }
   if (interrupting) {  // ends as an uncaught signal would end it
+    if (done == images) fmt::print(stderr, "tandem: interrupted; all images are in {}\n", a.directory);
     std::signal(interrupting, SIG_DFL);
     std::raise(interrupting);
   }

@@ -1,5 +1,6 @@
 #include <tandem/datasets/cifar_writer.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <fstream>
@@ -94,18 +95,30 @@ std::vector<std::string> names_of_set() {
 
 std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names(), "\n")); }
 
-/// Returns the checksums of the files that were drawn, by their names; none if the list has other lines.
-std::map<std::string, std::string> drawn_files(const fs::path& dir) {
+/// The checksums of files, by their names. A file can have two: the one that it had and the one that it gets.
+using Drawn = std::multimap<std::string, std::string>;
+
+/// Returns the checksums of the files that were drawn; none if the list has other lines.
+Drawn drawn_files(const fs::path& dir) {
   const std::vector<std::string> names = names_of_set();
-  std::map<std::string, std::string> checksums;
+  Drawn checksums;
   std::ifstream in(dir / kDrawnFile);
   for (std::string line; std::getline(in, line);) {
     const auto gap = line.find("  ");
     const std::string name = gap == std::string::npos ? "" : line.substr(gap + 2);
     if (std::ranges::find(names, name) == names.end()) return {};
-    checksums[name] = line.substr(0, gap);
+    checksums.emplace(name, line.substr(0, gap));
   }
   return checksums;
+}
+
+void write_drawn_files(const fs::path& dir, const Drawn& checksums) {
+  std::string text;
+  for (const auto& [name, checksum] : checksums) text += fmt::format("{}  {}\n", checksum, name);
+  NewFile list(dir / kDrawnFile);
+  list.write(text.data(), std::ssize(text));
+  list.close();
+  list.publish();
 }
 
 /// Throws Error if the directory holds files with a set's names that were not drawn, or were changed since:
@@ -114,8 +127,10 @@ void require_drawn_set(const fs::path& dir) {
   const auto drawn = drawn_files(dir);
   const auto is_drawn = [&](const std::string& name) {
     std::error_code none;
-    return drawn.contains(name) && fs::is_regular_file(fs::symlink_status(dir / name, none)) &&
-           engine::checksum_of(engine::InputFile("drawn file", (dir / name).string())) == drawn.at(name);
+    if (!drawn.contains(name) || !fs::is_regular_file(fs::symlink_status(dir / name, none))) return false;
+    const std::string is = engine::checksum_of(engine::InputFile("drawn file", (dir / name).string()));
+    const auto [begin, end] = drawn.equal_range(name);
+    return std::any_of(begin, end, [&](const auto& said) { return said.second == is; });
   };
   for (const std::string& name : names_of_set())
     if (std::error_code none; fs::exists(fs::symlink_status(dir / name, none)) && !is_drawn(name))
@@ -189,12 +204,13 @@ void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t 
                   written);
   write_records(files.emplace_back(dir / kTestFile), seed, kFirstDrawnTestIndex, test_images, written);
   prepare_directory(dir, force);  // other files may have come meanwhile
-  std::string drawn;
-  for (const NewFile& file : files) drawn += fmt::format("{}  {}\n", file.checksum(), file.name());
-  NewFile& list = files.emplace_back(dir / kDrawnFile);
-  list.write(drawn.data(), std::ssize(drawn));
-  list.close();
+  Drawn drawn;
+  for (const NewFile& file : files) drawn.emplace(file.name(), file.checksum());
+  Drawn with_earlier = drawn_files(dir);  // so that a kill leaves no file that the list does not say
+  with_earlier.insert(drawn.begin(), drawn.end());
+  write_drawn_files(dir, with_earlier);
   for (NewFile& file : files) file.publish();
+  write_drawn_files(dir, drawn);
 }
 
 }  // namespace tandem

@@ -192,6 +192,20 @@ TEST_F(Cli, AnInterruptedMakeDataLeavesNothing) {
   }
 }
 
+// A kill while files take their places leaves some of the new ones, and a list of old and new checksums.
+TEST_F(Cli, AHalfReplacedSetOfDrawnImagesIsReplaced) {
+  const std::string make = kTandem + "make-data cifar10 --train 10 --test 5 --seed ", list = "old/drawn.xxh3";
+  for (const char* seed : {"1 ", "2 "})
+    ASSERT_TRUE(succeeds(make + seed + file(seed[0] == '1' ? "old" : "new")));
+  EXPECT_EQ(7, std::ranges::count(read_file(file(list)), '\n'));
+  std::filesystem::copy_file(file("new/data_batch_1.bin"), file("old/data_batch_1.bin"),
+                             std::filesystem::copy_options::overwrite_existing);
+  expect_refused(make + "3 --force " + file("old"), {"data_batch_1.bin was not drawn here"});
+  write(list, read_file(file(list)) + read_file(file("new/drawn.xxh3")));
+  EXPECT_TRUE(succeeds(make + "3 --force " + file("old")));
+  EXPECT_EQ(7, std::ranges::count(read_file(file(list)), '\n')) << "without the earlier checksums";
+}
+
 TEST_F(Cli, TrainsWithinAMemoryBudget) {
   const std::string train = kTrain + "--arch resnet20 -b 32 --steps 2 --threads 1 ";
   const Ended without = run(train);
