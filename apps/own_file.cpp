@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iterator>
 #include <regex>
+#include <set>
+#include <span>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -28,15 +30,19 @@ bool begins_as_weights(const std::string& head) {
   return head.size() > 8 && begins_with(head.substr(8), R"(\{"__metadata__":\{[^}]*"writer":"tandem")");
 }
 
-// Whether a line is a row of a summary.csv. With many models it is too long for std::regex, which recurses.
-bool is_row(std::string_view line) {
+// Whether a line is a row of a summary.csv, or may become one where a kill has cut it short. With many models
+// it is too long for std::regex, which recurses.
+bool is_row(std::string_view line, bool is_cut) {
   const auto is_of_number = [](unsigned char c) {
     return std::isalnum(c) != 0 ||
            std::string_view("-+._").find(static_cast<char>(c)) != std::string_view::npos;
   };
   const std::size_t comma = std::min(line.find(','), line.size());
   const std::string_view kind = line.substr(0, comma);
-  return (kind == "epoch" || kind == "end") &&
+  const auto begins = [&](std::string_view whole) {
+    return is_cut && comma == line.size() && whole.starts_with(kind);
+  };
+  return (kind == "epoch" || kind == "end" || begins("epoch") || begins("end")) &&
          std::ranges::all_of(line.substr(comma), [&](char c) { return c == ',' || is_of_number(c); });
 }
 
@@ -46,10 +52,11 @@ bool is_table(const std::string& text) {
   const auto commas = [](std::string_view line) { return std::ranges::count(line, ','); };
   const std::string head = text.substr(0, text.find('\n'));
   for (std::size_t begin = head.size() + 1, end = 0; begin < text.size(); begin = end + 1) {
-    end = text.find('\n', begin);
-    if (end == std::string::npos) break;
+    end = std::min(text.find('\n', begin), text.size());
     const auto line = std::string_view(text).substr(begin, end - begin);
-    if (!is_row(line) || commas(line) != commas(head)) return false;
+    const bool is_cut = end == text.size();
+    if (!is_row(line, is_cut) || commas(line) > commas(head) || (!is_cut && commas(line) < commas(head)))
+      return false;
   }
   return true;
 }
@@ -65,8 +72,35 @@ bool begins_as(const std::string& head, const std::string& kind) {
   if (kind == "metrics") return begins_with(head, R"(\{"epoch":\d+,"images_per_second":)");
   if (kind == "collectives") return begins_with(head, R"(\{"all_called":)");
   if (kind == "events") return begins_as_event_file(head);
-  if (kind == "weights") return begins_as_weights(head);
-  return begins_with(head, fmt::format(R"re(\s*\{{\s*"format"\s*:\s*"tandem {}")re", kind));
+  return kind == "weights" && begins_as_weights(head);
+}
+
+bool is_json(const std::string& kind) {
+  static const std::set<std::string> others{"page", "metrics", "collectives", "events", "weights"};
+  return !others.contains(kind);
+}
+
+// The beginning of a JSON file whose other bytes have this checksum.
+std::string json_head(const std::string& kind, const std::string& checksum) {
+  return fmt::format("{{\n \"format\": \"tandem {}\",\n \"checksum\": \"{}\"", kind, checksum);
+}
+
+// Whether it has the checksum of what follows. Traces are large, so it is read in pieces.
+bool is_unedited_json(std::ifstream& in, const std::string& head, const std::string& kind) {
+  const std::size_t digits = engine::checksum_of("").size(),
+                    body = json_head(kind, std::string(digits, '0')).size();
+  if (head.size() < body) return false;
+  const std::string said = head.substr(body - digits - 1, digits);
+  if (!head.starts_with(json_head(kind, said))) return false;
+  engine::Checksum rest;
+  std::string piece = head.substr(body);
+  while (!piece.empty()) {
+    rest.update(std::as_bytes(std::span(piece)));
+    piece.resize(1 << 20);
+    in.read(piece.data(), std::ssize(piece));
+    piece.resize(static_cast<std::size_t>(in.gcount()));
+  }
+  return rest.hex() == said;
 }
 
 }  // namespace
@@ -83,7 +117,8 @@ Found look_at(const std::string& file, const std::string& kind) {
   std::string head(256, '\0');
   in.read(head.data(), std::ssize(head));
   head.resize(static_cast<std::size_t>(in.gcount()));
-  return begins_as(head, kind) ? Found::own : Found::foreign;
+  return (is_json(kind) ? is_unedited_json(in, head, kind) : begins_as(head, kind)) ? Found::own
+                                                                                    : Found::foreign;
 }
 
 std::string config_text(const std::string& flags) {
@@ -96,8 +131,8 @@ std::string config_text(const std::string& flags) {
 std::string with_format(const std::string& kind, const std::string& json) {
   const std::size_t first = json.find_first_not_of(" \n", 1);
   const bool is_empty = json.at(first) == '}';
-  return fmt::format("{{\n \"format\": \"tandem {}\"{}{}", kind, is_empty ? "\n" : ",\n ",
-                     std::string_view(json).substr(first));
+  const std::string body = (is_empty ? "\n" : ",\n ") + json.substr(first);
+  return json_head(kind, engine::checksum_of(body)) + body;
 }
 
 }  // namespace tandem::apps

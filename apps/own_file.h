@@ -12,15 +12,15 @@ enum class Found {
   foreign   ///< anything else, also a directory
 };
 
-/// Looks at a file that is of a kind. People write and edit config.toml ("config") and summary.csv ("table"):
-/// the first is own if it has the checksum of `config_text`, the second if each line is a row of a run. Of
+/// Looks at a file that is of a kind. People edit config.toml ("config") and JSON files: they are own if they
+/// have the checksum that Tandem gave them. A summary.csv ("table") is own if each line is a row of a run. Of
 /// other kinds the first bytes count: of "metrics" (metrics.jsonl), "events" (TensorBoard's), "collectives",
-/// "weights" (safetensors) and "page" (of a report) they are what only Tandem writes; of all others, which
-/// are JSON, `with_format`'s entry. An empty file is own if its kind grows line by line.
+/// "weights" (safetensors) and "page" (of a report) they are what only Tandem writes. An empty file is own if
+/// its kind grows line by line.
 Found look_at(const std::string& file, const std::string& kind);
 
-/// Returns the text of a JSON object with "format": "tandem KIND" as its first entry. JsonInput
-/// passes over it.
+/// Returns the text of a JSON object with "format": "tandem KIND" as its first entry, and as its second one
+/// the "checksum" of what follows. JsonInput passes over both.
 std::string with_format(const std::string& kind, const std::string& json);
 
 /// Returns the text of config.toml: a head with the checksum of the flags, and the flags.

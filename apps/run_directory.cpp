@@ -106,6 +106,14 @@ std::shared_ptr<const void> removed_if_empty(std::vector<fs::path> directories) 
           }};
 }
 
+// Whether a path, which may be empty, is a directory or something below it.
+bool lies_in(const std::string& path, const std::string& directory) {
+  std::error_code none;
+  const fs::path below =
+      fs::weakly_canonical(path, none).lexically_relative(fs::weakly_canonical(directory, none));
+  return !path.empty() && !below.empty() && *below.begin() != "..";
+}
+
 // Whether a kill can have left a file of this name.
 bool is_unfinished(const std::string& name) { return !kind_of(finished_name(name)).empty(); }
 
@@ -316,6 +324,13 @@ void RunDirectory::require_no_input(const TrainOptions& options) const {
             "{} '{}' is a file of --output '{}', which this run would replace or remove: choose another directory, "
             "or copy the file",
             flag, input, directory_));
+  std::vector<std::string> removed = model_runs(directory_);
+  removed.push_back(checkpoints_of(directory_));
+  for (const std::string& part : removed)
+    if (options.resume != "auto" && lies_in(options.resume, part))
+      throw Error(fmt::format(
+          "--resume '{}' is in --output '{}', whose run this one would replace: choose another directory",
+          options.resume, directory_));
 }
 
 // Those that this run's models do not lock.

@@ -256,12 +256,14 @@ std::vector<std::pair<std::string, JsonInput>> JsonInput::entries() const {
   std::vector<std::pair<std::string, JsonInput>> result;
   if (!value_) return result;
   if (!is_object()) refuse("an object is expected");
-  const auto says_writer = [&](const std::string& key, const Json& value) {
-    return where_ == kTop && key == "format" && value.is_string() &&
-           value.get_ref<const std::string&>().starts_with("tandem ");
-  };
-  for (const auto& [key, value] : as_json(value_).get_ref<const Json::object_t&>())
-    if (!says_writer(key, value))
+  const auto& object = as_json(value_).get_ref<const Json::object_t&>();
+  const bool says_writer =
+      where_ == kTop && std::ranges::any_of(object, [](const auto& entry) {
+        return entry.first == "format" && entry.second.is_string() &&
+               entry.second.template get_ref<const std::string&>().starts_with("tandem ");
+      });
+  for (const auto& [key, value] : object)
+    if (!says_writer || (key != "format" && key != "checksum"))
       result.emplace_back(key, part(fmt::format("\"{}\"", beginning_of(key, kShown)), &value));
   return result;
 }

@@ -53,7 +53,8 @@ class JsonInput {
   std::size_t one_of(const std::vector<std::string>& accepted) const;
   std::vector<JsonInput> items() const;    ///< of an array
   std::vector<std::string> texts() const;  ///< of an array of texts
-  /// Of an object, in the order written, without the "format" by which a file says that Tandem wrote it.
+  /// Of an object, in the order written, without the "format" and the "checksum" by which a file says that
+  /// Tandem wrote it.
   std::vector<std::pair<std::string, JsonInput>> entries() const;
 
  private:

@@ -190,6 +190,53 @@ TEST_F(ForeignFiles, ARunRemovesNothingThatItReads) {
                    {"--plan", "plan.json' is a file of --output"});
   expect_untouched();
   EXPECT_TRUE(succeeds(job + "--output " + file("new") + " --force"));
+  ASSERT_TRUE(succeeds(job + "--models 2 --sweep 'lr=0.1,0.05' --output " + file("sweep")));
+  foreign_.clear();
+  keep("new");
+  keep("sweep");
+  for (const std::string from : {"new/checkpoints/step-1/model.safetensors", "sweep/model-0",
+                                 "sweep/model-1/checkpoints/step-1/model.safetensors"})
+    expect_refused(
+        job + "--force --resume " + file(from) + " --output " + file(from.substr(0, from.find('/'))),
+        {"--resume", "is in --output", "choose another directory"});
+  expect_untouched();
+}
+
+// People edit a file that Tandem wrote, and run the same command again.
+TEST_F(ForeignFiles, EditedFilesStay) {
+  make_inputs();
+  const auto edit = [&](const std::string& name, const std::string& from, const std::string& to) {
+    std::string text = read_file(file(name));
+    ASSERT_NE(std::string::npos, text.find(from)) << text;
+    put(name, text.replace(text.find(from), from.size(), to));
+  };
+  const std::string sim = kTandem + "sim pipeline --profile " + file("predicted/stages.json"),
+                    writes = sim + " --schedule dualpipe-async --write-schedule " + file("mine.json");
+  ASSERT_TRUE(succeeds(writes));
+  ASSERT_TRUE(succeeds(writes)) << "it is as it was written";
+  edit("mine.json", "\"lane\": 1", "\"lane\": 0");
+  expect_refused(writes, {"--write-schedule", "mine.json", "stays"});
+  EXPECT_TRUE(succeeds(sim + " --schedule " + file("mine.json"))) << "it is read all the same";
+  edit("predicted/plan.json", "\"cuts\"", " \"cuts\"");
+  expect_refused(kTrain + "--arch mlp --steps 1 --force --output " + file("predicted"),
+                 {"plan.json", "stays"});
+  put("in/summary.csv", read_file(file("in/summary.csv")) + "mean of five runs: 93.1");  // no line end
+  for (const char* how : {" --force", " --resume auto --steps 2"})
+    expect_refused(kTrain + "--arch mlp --output " + file("in") + how, {"summary.csv", "stays"});
+  expect_untouched();
+}
+
+// A killed run can leave a part of the last row.
+TEST_F(ForeignFiles, ATableWhoseLastRowIsCutShortIsARuns) {
+  const std::string table = "of,epoch,batch,train_loss\nepoch,0,1,2.5\n";
+  for (const std::string cut : {"", "e", "epoch", "en", "end,", "epoch,1,2,-1.2"}) {
+    put("table.csv", table + cut);
+    EXPECT_EQ(apps::Found::own, apps::look_at(file("table.csv"), "table")) << cut;
+  }
+  for (const std::string other : {"epic", "mine", "epoch,1,2,3,4", "end,!"}) {
+    put("table.csv", table + other);
+    EXPECT_EQ(apps::Found::foreign, apps::look_at(file("table.csv"), "table")) << other;
+  }
 }
 
 // A run that goes on replaces a link, and not what it links to.
@@ -392,10 +439,17 @@ TEST_F(ForeignFiles, OfTwoHundredRandomCommandsNoneTouchesThem) {
   const auto is_free = [&](const std::string& name) {
     return !fs::exists(file(name)) && !fs::is_regular_file(fs::path(file(name)).parent_path());
   };
+  const auto is_editable = [&](const std::string& name) {
+    const std::string extension = fs::path(name).extension();
+    return fs::is_regular_file(file(name)) && name.find("checkpoints") == name.npos &&
+           (extension == ".json" || extension == ".csv" || extension == ".toml");
+  };
   int ran = 0, refused = 0;
   for (int i = 0; i < 200; ++i) {
     if (const std::string name = pick(directories) + "/" + pick(names); chance(30) && is_free(name))
       put(name, pick(texts));
+    if (const std::string name = pick(directories) + "/" + pick(names); chance(30) && is_editable(name))
+      put(name, read_file(file(name)) + (name.ends_with(".json") ? " \n" : "mine"));
     const std::string directory = file(pick(directories)), into = file(pick(directories) + "/" + pick(names)),
                       force = chance(60) ? " --force" : "", program = file("predicted/program.json");
     fs::create_directories(fs::path(into).parent_path());
