@@ -15,6 +15,7 @@
 #include <tandem/core/base/files.h>
 #include <tandem/train/checkpoint_store.h>
 
+#include "log.h"
 #include "own_file.h"
 
 namespace tandem::apps {
@@ -27,10 +28,14 @@ void require_writable(const std::string& flag, const std::string& file) {
     throw Error(fmt::format("{} '{}' cannot be written: {}", flag, file, std::strerror(errno)));
   };
   std::error_code none;
+  if (fs::is_fifo(file, none)) {  // opened and closed, it would be at its end for what reads it
+    if (access(file.c_str(), W_OK) != 0) refuse();
+    return;
+  }
   if (fs::exists(file, none)) {
     const int opened = open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    if (opened < 0 && errno != ENXIO) refuse();  // a pipe without a reader
-    if (opened >= 0) close(opened);
+    if (opened < 0) refuse();
+    close(opened);
     return;
   }
   const fs::path parent = fs::path(file).parent_path();
@@ -81,10 +86,22 @@ void require_read(const std::string& file, const std::istream& in) {
 
 namespace {
 
-// Removes a partial file, which would pass for the whole, but never a device.
-void write_in_place(const std::string& file, const std::string& text) {
+// Opens a file to write it. A pipe waits for what will read it.
+std::ofstream opened(const std::string& file) {
+  std::error_code none;
+  const bool is_pipe = std::filesystem::is_fifo(file, none);
+  const int pipe = is_pipe ? open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+  if (is_pipe && pipe < 0 && errno == ENXIO)
+    log_warning(fmt::format("waits for another program to read the pipe '{}'", file));
   errno = 0;
   std::ofstream out(file);
+  if (pipe >= 0) close(pipe);  // only now, so that the pipe does not end for its reader
+  return out;
+}
+
+// Removes a partial file, which would pass for the whole, but never a device.
+void write_in_place(const std::string& file, const std::string& text) {
+  std::ofstream out = opened(file);
   out << text;
   if (out.flush()) return;
   const std::string reason = std::strerror(errno);

@@ -227,5 +227,24 @@ TEST_F(RunFiles, AConfigurationComesThroughAPipeIfSomethingWritesIt) {
   EXPECT_EQ(2, read("b/args.json").at("steps")) << "what its last writer left";
 }
 
+TEST_F(RunFiles, ATraceGoesThroughAPipeAndSaysWhenNothingReadsIt) {
+  const std::string fifo = file("fifo"), said = file("said"),
+                    train = "timeout 20 " TANDEM_BIN
+                            "/train_cifar --arch mlp --steps 2 --batch-size 8 "
+                            "--synthetic-train 64 --trace " +
+                            fifo;
+  ASSERT_EQ(0, mkfifo(fifo.c_str(), 0600));
+  const Ended early = run("cat " + fifo + " >" + file("early.json") + " & " + train + " && wait");
+  EXPECT_EQ(0, early.status) << early.err;
+  EXPECT_EQ("tandem trace", read("early.json").at("format"));
+  EXPECT_EQ(std::string::npos, early.out.find("waits for")) << early.out;
+  const std::string reader = "until grep -q \"waits for another program to read\" " + said +
+                             "; do sleep 0.05; done; cat " + fifo + " >" + file("late.json");
+  const Ended late =
+      run(": >" + said + "; timeout 25 sh -c '" + reader + "' & " + train + " >" + said + " && wait");
+  EXPECT_EQ(0, late.status) << "124: it waited in silence; " << late.err;
+  EXPECT_EQ("tandem trace", read("late.json").at("format"));
+}
+
 }  // namespace
 }  // namespace tandem::testing
