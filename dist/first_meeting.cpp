@@ -104,7 +104,7 @@ std::string FirstMeeting::missing() const {
     std::vector<int> absent;
     for (int r = 0; r < launch_.size; ++r)
       if (!contains(here, r)) absent.push_back(r);
-    return absent.empty() ? "all of them have started, and one of them hangs"
+    return absent.empty() ? "all of them have come, and one of them hangs"
                           : ranks(absent, "has not come", "have not come");
   }
   if (launch_.local_size == 0)
@@ -121,9 +121,11 @@ void FirstMeeting::report(const std::string& end) {
 }
 
 void FirstMeeting::watch() {
-  if (wait_until(patience_)) return;
-  report(fmt::format("Every rank must run this program. The job ends after {:.0f} s",
-                     std::chrono::duration<double>(deadline_).count()));
+  for (auto next = patience_; next < end_; next *= 2) {
+    if (wait_until(next)) return;
+    report(fmt::format("Every rank must run this program. The job ends after {:.0f} s",
+                       std::chrono::duration<double>(deadline_).count()));
+  }
   if (wait_until(end_)) return;
   report("The job ends");
   // Ranks that do not report leave the last word to the one that does.

@@ -20,9 +20,10 @@ namespace tandem::engine {
 /// directory, and the message does not name the missing ranks.
 class FirstMeeting {
  public:
-  /// Leaves the mark, and watches until this is destroyed. After `patience`, and when `deadline` has passed,
-  /// calls `tell`, unless it is empty, on one rank of each machine. After the deadline all ranks end their
-  /// process with status 1: a call of MPI cannot be ended in another way.
+  /// Leaves the mark, and watches until this is destroyed. After `patience`, each time when that time has
+  /// doubled, and when `deadline` has passed, calls `tell`, unless it is empty, on one rank of each machine.
+  /// After the deadline all ranks end their process with status 1: a call of MPI cannot be ended in another
+  /// way.
   FirstMeeting(const LaunchEnvironment& launch, std::chrono::milliseconds patience,
                std::chrono::milliseconds deadline, std::function<void(const std::string&)> tell);
   /// The ranks have met, or this one has given up: removes the mark.

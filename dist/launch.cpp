@@ -35,7 +35,7 @@ int number(const char* name, const char* text) {
 // Without this, each process would train alone.
 void refuse_torchrun(const std::function<const char*(const char*)>& get) {
   const char *rank = get("RANK"), *size = get("WORLD_SIZE");
-  if (!rank || !size || !get("MASTER_ADDR") || std::strcmp(size, "1") == 0) return;
+  if (!rank || !size || std::strcmp(size, "1") == 0) return;
   throw Error(fmt::format(
       "environment: RANK={} and WORLD_SIZE={} are torchrun's, whose processes Tandem cannot connect; start the "
       "ranks with mpirun or srun, or unset RANK",

@@ -247,7 +247,7 @@ MpiSession::State::State(const MpiStart& start) : start(start), launch(launch_en
 MpiSession::State::~State() {
   if (aborted || std::uncaught_exceptions() > 0) return;
   std::optional<FirstMeeting> meeting;  // a run that was not watched may end when it likes
-  if (was_watched) meeting.emplace(launch, start.deadline, start.deadline, start.tell);
+  if (was_watched) meeting.emplace(launch, start.patience, start.deadline, start.tell);
   if (bells) bells->free();
   if (owner) MPI_Finalize();
 }
@@ -261,12 +261,13 @@ int MpiSession::local_rank() const { return state_->launch.local_rank; }
 int MpiSession::local_size() const { return state_->launch.local_size; }
 void MpiSession::agree(std::span<const Agreed> mine) {
   const MpiStart& start = state_->start;
+  const auto all = comm();
   const FirstMeeting meeting(state_->launch, start.patience, start.deadline, start.tell);
-  engine::agree(*comm(), mine, 0);
+  engine::agree(*all, mine, 0);
 }
 std::unique_ptr<Comm> MpiSession::comm(const CommOptions& options) {
   const MpiStart& start = state_->start;
-  const FirstMeeting meeting(state_->launch, start.deadline, start.deadline, start.tell);
+  const FirstMeeting meeting(state_->launch, start.patience, start.deadline, start.tell);
   std::unique_ptr<Transport> transport = std::make_unique<MpiTransport>(state_);
   if (options.link) transport = slow_transport(std::move(transport), *options.link);
   auto comm = std::make_unique<MessageComm>(std::move(transport), options);
