@@ -280,7 +280,7 @@ int run_program(CLI::App& app, int argc, char** argv, const std::function<void()
     finish_standard_output();
     return 0;
   } catch (const std::exception& e) {
-    log_error(e.what());
+    log_error(message_of(e));
     return 1;
   }
 }

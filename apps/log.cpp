@@ -7,11 +7,15 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string_view>
 
+#include <fmt/format.h>
 #include <spdlog/details/log_msg.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
+
+#include <tandem/core/base/memory.h>
 
 namespace tandem::apps {
 namespace {
@@ -92,6 +96,11 @@ void log_debug(const std::string& text) { logger().debug(spdlog::string_view_t(t
 void log_info(const std::string& text) { logger().info(spdlog::string_view_t(text)); }
 void log_warning(const std::string& text) { logger().warn(spdlog::string_view_t(text)); }
 void log_error(const std::string& text) { logger().error(spdlog::string_view_t(text)); }
+
+std::string message_of(const std::exception& error) {
+  if (!dynamic_cast<const std::bad_alloc*>(&error)) return error.what();
+  return fmt::format("out of memory: {:.1f} MB are free", 1e-6 * static_cast<double>(engine::free_memory()));
+}
 
 void draw_line(const std::string& line) {
   if (logger().should_log(spdlog::level::info)) console()->draw(line);

@@ -1,4 +1,5 @@
 #pragma once
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ void log_debug(const std::string& text);
 void log_info(const std::string& text);
 void log_warning(const std::string& text);
 void log_error(const std::string& text);
+
+/// Returns the message of an error; for std::bad_alloc, how much memory is free.
+std::string message_of(const std::exception& error);
 
 /// Draws a line on the terminal over the line drawn before; messages appear above it.
 void draw_line(const std::string& line);

@@ -56,6 +56,7 @@ ModelRuns::ModelRuns(const TrainOptions& o, bool in_place) {
     if (o.output.empty()) continue;
     model.options.output = (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();
     model.options.force = o.force;
+    model.options.tensorboard = o.tensorboard;
     if (std::error_code none; std::filesystem::is_symlink(model.options.output, none))
       throw Error(fmt::format("'{}' is a link: a sweep makes the directories of its models itself; remove it",
                               model.options.output));
@@ -160,11 +161,8 @@ void ModelRuns::save(const CheckpointResult& all, nn::ModuleBase& network, std::
     RunState now = model.begin;
     now.epoch = epoch;
     const CheckpointResult one = of(all, m, std::ssize(models_), model.options);
-    // A sweep that was killed can have saved this model alone.
-    const auto saved =
-        std::filesystem::path(checkpoints_of(model.options.output)) / checkpoint_name(all.progress.batch);
-    try {
-      if (is_own_checkpoint(saved.string())) remove_checkpoint(Files::system(), saved.string());
+    try {  // a sweep that was killed can have saved this model alone, and has gone back behind that
+      CheckpointStore(checkpoints_of(model.options.output)).remove_after(all.progress.batch - 1);
     } catch (const Error& e) {  // then the save fails, which is told
       log_error(e.what());
     }

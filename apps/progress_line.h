@@ -23,6 +23,9 @@ class ProgressLine {
   /// Shows on a terminal that an evaluation is running, and tells it elsewhere if it will take long.
   void testing(std::int64_t images);
   void tested();
+  /// The last checkpoint is being saved, until saved().
+  void saving() { begin("the last checkpoint"); }
+  void saved() { begin(""); }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -28,6 +28,9 @@ sigset_t watched() {
   sigemptyset(&set);
   for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2})
     sigaddset(&set, signal);  // the last one ends the watch
+  struct sigaction now {};
+  if (sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
+    sigaddset(&set, SIGHUP);  // not under nohup
   return set;
 }
 
@@ -43,11 +46,16 @@ bool one_of_several() {
 }  // namespace
 
 const char* interruption(int signal) {
-  return signal == SIGTERM ? "terminated" : signal == SIGUSR1 ? "interrupted by SIGUSR1" : "interrupted";
+  switch (signal) {
+    case SIGTERM: return "terminated";
+    case SIGUSR1: return "interrupted by SIGUSR1";
+    case SIGHUP: return "interrupted by SIGHUP";
+    default: return "interrupted";
+  }
 }
 
 int signal_behind(const std::exception& error) {
-  for (int signal : {SIGINT, SIGTERM, SIGUSR1})
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP})
     if (std::string_view(error.what()) == interruption(signal)) return signal;
   return 0;
 }

@@ -7,18 +7,20 @@
 
 namespace tandem::apps {
 
-/// Returns the exit status for a signal: 130 after Ctrl-C, 143 after SIGTERM, 138 after SIGUSR1.
+/// Returns the exit status for a signal: 130 after Ctrl-C, 143 after SIGTERM, 138 after SIGUSR1, 129 after
+/// SIGHUP.
 inline int status_after(int signal) { return 128 + signal; }
 /// Returns the reason for which a signal ends a run: "interrupted" (SIGINT), "terminated" (SIGTERM),
-/// "interrupted by SIGUSR1", which Slurm sends before a job's time is over, if it is asked to.
+/// "interrupted by SIGUSR1", which Slurm sends before a job's time is over, if it is asked to, and
+/// "interrupted by SIGHUP", which a terminal sends that is closed.
 const char* interruption(int signal);
 /// Returns the signal, on this or another rank, that caused an error; 0 if none did.
 int signal_behind(const std::exception& error);
 
-/// Receives SIGINT, SIGTERM and SIGUSR1 on a thread of its own, which, unlike a signal handler, can do
-/// anything. The first signal goes to the function of a During, if there is one. Any other signal that comes
-/// half a second later or more ends the process at once, even while the first is being handled, with the
-/// status by which shells report it.
+/// Receives SIGINT, SIGTERM, SIGUSR1, and, unless the process ignores it, SIGHUP on a thread of its own,
+/// which, unlike a signal handler, can do anything. The first signal goes to the function of a During, if
+/// there is one. Any other signal that comes half a second later or more ends the process at once, even while
+/// the first is being handled, with the status by which shells report it.
 class SignalWatch {
  public:
   /// Create it before any other thread, so that later threads leave the signals to this one.

@@ -9,14 +9,12 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/memory.h>
 #include <tandem/engine.h>
 
 #include "log.h"
@@ -41,9 +39,12 @@ bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
   }
 }
 
-std::string message_of(const std::exception& error) {
-  if (!dynamic_cast<const std::bad_alloc*>(&error)) return error.what();
-  return fmt::format("out of memory: {:.1f} MB are free", 1e-6 * static_cast<double>(free_memory()));
+// A run that a signal ends can also fail for a reason of its own.
+std::string last_words(const std::exception& error, int signal) {
+  const std::string why = message_of(error);
+  if (signal == 0) return why;
+  const std::string interrupted = interruption(signal);
+  return why.find(interrupted) != std::string::npos ? interrupted : fmt::format("{}: {}", interrupted, why);
 }
 
 // One rank reports for all, because an error reaches every rank. The others report it only if that rank has
@@ -51,7 +52,7 @@ std::string message_of(const std::exception& error) {
 int fail(const std::exception& error, int signal, const MpiSession* mpi, int reporter) {
   if (signal == 0) signal = signal_behind(error);
   if (leaves_it_to_another(mpi, reporter)) std::this_thread::sleep_for(kPatience);
-  log_error(signal ? interruption(signal) : message_of(error));
+  log_error(last_words(error, signal));
   std::fflush(nullptr);
   const int code = signal ? status_after(signal) : kFailed;
   // mpirun passes a signal to all ranks. The end of the job would kill those that do not yet have written
@@ -86,6 +87,8 @@ int train(int argc, char** argv, const TrainingRun::Adjust& adjust) {
       const auto patience = std::min<std::chrono::milliseconds>(kFirstNotice, deadline / 2);
       mpi = std::make_unique<MpiSession>(MpiStart{patience, deadline, log_error});
     }
+    // If what reads its lines ends, such as `tee` after Ctrl-C, it still saves what it learned.
+    if (!options.output.empty()) std::signal(SIGPIPE, SIG_IGN);
     TrainingRun run(std::move(options), *signals, mpi.get(), adjust);
     reporter = run.main_rank();
     run.run();

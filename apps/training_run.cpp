@@ -315,16 +315,21 @@ void TrainingRun::evaluate(Trainer& trainer) {
 }
 
 // Only the main rank has a writer, whose thread writes while training continues.
-std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
+std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer(std::int64_t total) const {
   if (options_.output.empty() || !is_main()) return nullptr;
   const Retention retention{options_.keep, options_.keep_every, options_.keep_best};
-  return std::make_unique<CheckpointWriter>(
-      CheckpointStore(checkpoints_of(options_.output), retention),
-      [this](std::int64_t batch, const std::string& why) {
-        failed_save_ = batch;
-        log_error(fmt::format("the checkpoint after {} failed, but training continues: {}",
-                              counted(batch, "batch"), why));
-      });
+  return std::make_unique<CheckpointWriter>(CheckpointStore(checkpoints_of(options_.output), retention),
+                                            [this, total](std::int64_t batch, const std::string& why) {
+                                              failed_save_ = batch;
+                                              say_that_save_failed("the checkpoint", batch, total, why);
+                                            });
+}
+
+void TrainingRun::say_that_save_failed(const std::string& what, std::int64_t batch, std::int64_t total,
+                                       const std::string& why) const {
+  const bool continues = !is_ending_ && batch < total;
+  log_error(fmt::format("{} after {} failed{}: {}", what, counted(batch, "batch"),
+                        continues ? ", but training continues" : "", why));
 }
 
 void TrainingRun::train(Trainer& trainer) {
@@ -344,12 +349,11 @@ void TrainingRun::train(Trainer& trainer) {
                         trainer.length().total, static_cast<double>(session.planned_peak()) / 1e6));
   if (const std::string why = trainer.why_saved_all_reduces_are_unfit(); !why.empty())
     log_warning("the saved all-reduces do not fit this run: " + why);
-  const auto writer = checkpoint_writer();
-  const auto checkpoint_failed = [this](std::int64_t batch, const std::string& why) {
-    log_error(fmt::format("the checkpoint of a model after {} failed, but training continues: {}",
-                          counted(batch, "batch"), why));
-  };
-  model_runs_.start(begin_, checkpoint_failed);
+  const std::int64_t total = trainer.length().total;
+  const auto writer = checkpoint_writer(total);
+  model_runs_.start(begin_, [this, total](std::int64_t batch, const std::string& why) {
+    say_that_save_failed("the checkpoint of a model", batch, total, why);
+  });
   trainer.add(directory_.callbacks());
   trainer.add(model_runs_.callbacks());
   PredictionMeans prediction;
@@ -400,23 +404,28 @@ void TrainingRun::train(Trainer& trainer) {
                                   ? Timeline()
                                   : trainer.session().timeline(main_rank(), trainer.training_program());
     const Trainer::Peaks peaks = trainer.peaks();
-    if (!is_main()) return;
-    if (!trainer.all_reduces_are_planned())
-      log_warning("the run ended before its all-reduces were measured and planned");
-    if (writer) writer->wait();
-    model_runs_.wait();
-    report(end, peaks);
-    if (const std::string means = prediction.text(); !means.empty()) log_info(means);
-    write_trace(options_.trace, timeline, end_of_trace());
-    if (failed_save_ == end.batches)
-      throw Error("the run is complete, but its last checkpoint could not be saved: what it learned is lost");
-    say_where_it_is(end.batches);
+    if (is_main()) {
+      if (!trainer.all_reduces_are_planned())
+        log_warning("the run ended before its all-reduces were measured and planned");
+      progress.saving();
+      if (writer) writer->wait();
+      model_runs_.wait();
+      progress.saved();
+      report(end, peaks);
+      if (const std::string means = prediction.text(); !means.empty()) log_info(means);
+      write_trace(options_.trace, timeline, end_of_trace());
+      if (failed_save_ == end.batches)
+        throw Error(
+            "the run is complete, but its last checkpoint could not be saved: what it learned is lost");
+      say_where_it_is(end.batches);
+    }
+    meet();  // no signal ends another rank, and with it the job, while this one saves
   } catch (const Aborted& e) {
     save_what_was_traced(trainer);
     if (signal_behind(e) == 0)
       trainer.help_explain();
     else if (is_main())
-      say_what_is_left(writer.get());
+      say_what_is_left(writer.get(), progress);
     if (trainer.has_ended_early()) meet();  // a rank that ends ends them all, also the one that still writes
     throw;
   } catch (const NonFinite& e) {

@@ -24,6 +24,8 @@
 namespace tandem::apps {
 using namespace engine;
 
+class ProgressLine;
+
 /// A run of train_cifar: a Trainer made from options, with a run directory, checkpoints, a progress line and
 /// handling of signals.
 class TrainingRun {
@@ -51,7 +53,9 @@ class TrainingRun {
   TrainerOptions trainer_options(const Strategy& strategy, const CoreShares& cores,
                                  const DatasetPtr& test) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
-  std::unique_ptr<CheckpointWriter> checkpoint_writer() const;
+  std::unique_ptr<CheckpointWriter> checkpoint_writer(std::int64_t total) const;
+  void say_that_save_failed(const std::string& what, std::int64_t batch, std::int64_t total,
+                            const std::string& why) const;
   std::shared_ptr<const void> announced(const Session& session) const;
   void make_networks();
   StateDict initial_state() const;
@@ -69,7 +73,7 @@ class TrainingRun {
   void tell_others(const std::string& why) const;
   std::int64_t end_of_trace() const { return traced_until(options_, begin_.progress.batch); }
   void save_what_was_traced(Trainer& trainer) const;
-  void say_what_is_left(CheckpointWriter* writer);
+  void say_what_is_left(CheckpointWriter* writer, ProgressLine& progress);
   void report(const EpochResult& end, const Trainer::Peaks& peaks);
   void say_where_it_is(std::int64_t batches) const;
 
@@ -94,6 +98,7 @@ class TrainingRun {
   std::optional<Profile> profile_;  ///< of --profile
   std::int64_t test_images_ = 0;
   mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< batch of the last checkpoint that failed to save
+  mutable std::atomic<bool> is_ending_ = false;         ///< a signal has asked it to
   std::vector<std::unique_ptr<nn::Module>>
       networks_;  ///< one that stands for all models, or those of a sweep
 };

@@ -7,6 +7,7 @@
 #include <tandem/engine.h>
 
 #include "log.h"
+#include "progress_line.h"
 #include "trace_file.h"
 #include "training_run.h"
 
@@ -18,13 +19,13 @@ constexpr std::chrono::seconds kAgreement{5};    // ranks need some milliseconds
 constexpr std::chrono::milliseconds kSoon{300};  // mpirun kills ranks a second after SIGTERM
 
 // What --resume auto will find of a run that a signal ended.
-std::string what_is_left(const TrainOptions& o) {
+std::string what_is_left(const TrainOptions& o, bool save_failed) {
   std::vector<std::int64_t> saved;
   if (!o.output.empty()) saved = checkpoint_steps(checkpoints_of(o.output));
   if (!saved.empty())
     return fmt::format("the same command with --resume auto{} continues from batch {}",
                        o.force ? ", without --force," : "", saved.back());
-  if (o.checkpoint_every > 0)
+  if (o.checkpoint_every > 0 && !save_failed)
     return fmt::format("no checkpoint was saved yet: the first is due after {}",
                        counted(o.checkpoint_every, "batch"));
   return o.output.empty() ? "no checkpoint was saved: there is no --output to keep one"
@@ -60,10 +61,12 @@ void TrainingRun::stop_run(Trainer& trainer, int signal) const {
 void TrainingRun::end_run(Trainer& trainer, int signal) const {
   const auto watch = mpi_ ? mpi_->watch() : nullptr;
   if (options_.output.empty() || (are_processes() && !watch)) return stop_run(trainer, signal);
+  is_ending_ = true;
   const std::string doing = what_it_does(trainer);
   end_line();
   log_info(
-      "the run ends after the batches that have begun, with a checkpoint; another signal ends it at once");
+      "the run ends with a checkpoint, after the batches or the evaluation that have begun; another signal ends it "
+      "at once");
   if (!watch) return trainer.end_soon(interruption(signal));
   watch->request_end(interruption(signal));
   if (watch->agreed_within(kSoon)) return;
@@ -100,11 +103,13 @@ void TrainingRun::save_what_was_traced(Trainer& trainer) const {
 }
 
 // Waits until the current saves have ended, successfully or not.
-void TrainingRun::say_what_is_left(CheckpointWriter* writer) {
+void TrainingRun::say_what_is_left(CheckpointWriter* writer, ProgressLine& progress) {
+  progress.saving();
   if (writer) writer->wait();
   model_runs_.wait();
+  progress.saved();
   try {
-    log_info(what_is_left(options_));
+    log_info(what_is_left(options_, failed_save_ >= 0));
   } catch (const Error& e) {
     log_error(e.what());
   }

@@ -31,9 +31,10 @@ TEST_P(CliLearning, LossFallsBelowGuessing) {
 INSTANTIATE_TEST_SUITE_P(Networks, CliLearning,
                          ::testing::Values(Case{"--arch mlp", 79}, Case{"--arch mlp -b 32", 300},
                                            Case{"", 79}, Case{"-b 32", 300}, Case{"--opt adam", 79},
-                                           Case{"--arch convnet", 40}, Case{"--arch resnet20", 30},
-                                           Case{"--arch resnet32", 30}, Case{"--arch resnet56", 30},
-                                           Case{"--arch vgg16", 60}, Case{"--arch snn", 60}));
+                                           Case{"--arch mlp-residual", 79}, Case{"--arch convnet", 40},
+                                           Case{"--arch resnet20", 30}, Case{"--arch resnet32", 30},
+                                           Case{"--arch resnet56", 30}, Case{"--arch vgg16", 60},
+                                           Case{"--arch snn", 60}));
 
 }  // namespace
 }  // namespace tandem::testing

@@ -67,11 +67,13 @@ TEST_F(CliMessages, ATerminalGetsAProgressBarAndOtherOutputsGetLines) {
         << done << ": " << lines.out;
 }
 
-TEST_F(CliMessages, ATerminalThatIsDumbGetsLines) {
+TEST_F(CliMessages, ATerminalThatIsDumbOrHasNoNameGetsLines) {
   if (!has_terminals()) GTEST_SKIP() << "`script` cannot open a pseudo-terminal here";
-  const Ended e = run("script -qec 'TERM=dumb " + kTrain + "--arch mlp --epochs 2' /dev/null");
-  EXPECT_EQ(std::string::npos, e.out.find('\x1b')) << e.out;
-  EXPECT_NE(std::string::npos, e.out.find("step 19 (20 of 20)  loss ")) << e.out;
+  for (const std::string with : {"TERM=dumb ", "env -u TERM "}) {
+    const Ended e = run("script -qec '" + with + kTrain + "--arch mlp --epochs 2' /dev/null");
+    EXPECT_EQ(std::string::npos, e.out.find('\x1b')) << e.out;
+    EXPECT_NE(std::string::npos, e.out.find("step 19 (20 of 20)  loss ")) << e.out;
+  }
 }
 
 TEST_F(CliMessages, TheLastLinesSayWhereEverythingIs) {
@@ -114,6 +116,7 @@ TEST_F(CliMessages, TextThatIsNotUtf8IsNamed) {
 TEST_F(CliMessages, TorchrunsVariablesAreRefused) {
   const std::string variables = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 ";
   expect_refused(variables + kTrain + "--steps 1", {"RANK=1", "WORLD_SIZE=2", "torchrun", "mpirun"});
+  expect_refused("RANK=1 WORLD_SIZE=2 " + kTrain + "--steps 1", {"RANK=1", "WORLD_SIZE=2", "torchrun"});
   EXPECT_TRUE(succeeds("RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 " + kTrain + "--arch mlp --steps 1"));
 }
 

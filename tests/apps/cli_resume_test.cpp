@@ -305,6 +305,17 @@ TEST_F(Resume, AFailedSaveIsReportedAndTrainingContinues) {
   EXPECT_TRUE(fs::is_empty(file("run/checkpoints")));
 }
 
+TEST_F(Resume, AFailedSaveOfARunThatASignalEndsSaysNotThatTrainingContinues) {
+  const std::string metrics = file("run/metrics.jsonl");
+  const Ended e =
+      run("ulimit -f 1000; " + kShort + "--arch mlp --epochs 10000 --checkpoint-every 100000 --output " +
+          file("run") + " & until [ -s " + metrics + " ]; do sleep 0.02; done; kill -INT $!; wait $!");
+  EXPECT_EQ(130, e.status) << e.err;
+  EXPECT_NE(std::string::npos, e.err.find(" failed: cannot write")) << e.err;
+  EXPECT_EQ(std::string::npos, e.err.find("continues")) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("no checkpoint was saved\n")) << e.out;
+}
+
 TEST_F(Resume, UnwritableMetricsAreReportedOnceAndTrainingContinues) {
   const std::string command = kShort + "--arch mlp --steps 60 --tensorboard 0 --output " + file("run");
   const Ended e = run("ulimit -f 5; " + command);  // blocks of 512 bytes, or of 1024

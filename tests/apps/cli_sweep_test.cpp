@@ -123,6 +123,22 @@ TEST_F(CliSweep, GoesOnWithOneModelAlone) {
   expect_same_checkpoint(checkpoint("sweep/model-3", 12), checkpoint("rest", 12));
 }
 
+// A kill can come when the models have saved a step and the sweep has not.
+TEST_F(CliSweep, ModelsGoBackWithTheirSweep) {
+  const std::string job = base() +
+                          "--arch mlp --models 2 --sweep lr=0.1,0.05 --checkpoint-every 4 --resume auto " +
+                          "--output " + file("sweep") + " --steps ";
+  succeed(job + "8");
+  fs::remove_all(file("sweep/checkpoints/step-8"));
+  fs::remove(file("sweep/summary.json"));
+  const Ended e = succeed(job + "6");
+  EXPECT_EQ("", e.err);
+  for (const char* model : {"sweep/model-0", "sweep/model-1"}) {
+    EXPECT_TRUE(fs::exists(checkpoint(model, 6))) << model;
+    EXPECT_FALSE(fs::exists(checkpoint(model, 8))) << model;
+  }
+}
+
 TEST_F(CliSweep, ADivergedModelIsMaskedAndTheOthersGoOn) {
   const std::string flags = "--arch mlp -b 50 --steps 12 --sweep ";
   const Ended sweep = succeed(base() + flags + "'lr=0.05,1e30,0.02' --output " + file("sweep"));

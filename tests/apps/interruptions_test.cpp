@@ -1,6 +1,7 @@
 // Runs that signals interrupt at random moments: their checkpoints, their messages, and what they leave
 // running.
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,12 +64,13 @@ class Interruptions : public Cli {
 TEST_F(Interruptions, ASignalSavesACheckpointAndSaysHowToGoOn) {
   std::vector<Ending> endings = kEndings;
   endings.push_back({"USR1", "interrupted by SIGUSR1", 138});
+  endings.push_back({"HUP", "interrupted by SIGHUP", 129});
   for (const auto& [signal, word, status] : endings) {
     SCOPED_TRACE(signal);
     const std::string name = "by-" + signal, metrics = file(name + "/metrics.jsonl");
     const std::string job = kTrain + "--arch mlp --epochs 100000 --output " + file(name);
-    const Ended e =
-        run(job + " & until [ -s " + metrics + " ]; do sleep 0.02; done; kill -" + signal + " $!; wait $!");
+    const Ended e = run("env --default-signal=HUP " + job + " & until [ -s " + metrics +
+                        " ]; do sleep 0.02; done; kill -" + signal + " $!; wait $!");
     EXPECT_EQ(status, e.status) << e.err;
     EXPECT_EQ("train_cifar: " + word + "\n", e.err);
     const std::int64_t step = newest(name);
@@ -102,6 +104,28 @@ TEST_F(Interruptions, ASignalWhileAllReducesArePlanned) {
     }
     EXPECT_GT(newest(name), 0);
   }
+}
+
+TEST_F(Interruptions, UnderNohupAClosedTerminalEndsNothing) {
+  const std::string metrics = file("run/metrics.jsonl");
+  const Ended e = run("nohup " + kTrain + "--arch mlp --steps 200 --output " + file("run") +
+                      " & until [ -s " + metrics + " ]; do sleep 0.02; done; kill -HUP $!; wait $!");
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_EQ(200, newest("run"));
+}
+
+// Ctrl-C in a terminal ends `tee`, too.
+TEST_F(Interruptions, ARunWhoseReaderIsGoneStillSavesItsCheckpoint) {
+  const std::string metrics = file("run/metrics.jsonl"), status = file("status"),
+                    job = kTrain + "--arch mlp --epochs 100000 --output " + file("run");
+  const Ended e =
+      run("{ " + job + " & echo $! >" + file("pid") + "; wait $!; echo $? >" + status +
+          "; } 2>/dev/null | head -n 1 & until [ -s " + metrics + " ]; do sleep 0.02; done; sleep 0.5; " +
+          "kill -INT $(cat " + file("pid") + "); timeout 20 sh -c 'until [ -s " + status +
+          " ]; do sleep 0.02; done'; cat " + status);
+  EXPECT_TRUE(e.out.ends_with("130\n")) << e.out << "\n141 is SIGPIPE";
+  EXPECT_EQ(newest("run"), std::ssize(this->metrics())) << "the steps that were recorded";
+  EXPECT_GT(newest("run"), 0);
 }
 
 // A run with several batches in flight drains them for its last checkpoint.
@@ -169,6 +193,71 @@ TEST_F(Interruptions, OfAHundredAtRandomMomentsNoneDamagesACheckpoint) {
       run(kTrain + "--arch mlp --output " + file("whole") + " --steps " + std::to_string(last + 2)).status);
   const std::string weights = "/checkpoints/step-" + std::to_string(last + 2) + "/model.safetensors";
   EXPECT_EQ(read_file(file("whole" + weights)), read_file(file("run" + weights)));
+}
+
+// mpirun passes the signals on to the ranks, and gives them a second after the first two.
+TEST_F(Interruptions, OfAnMpiJobAtRandomMomentsNoneDamagesACheckpoint) {
+  if (!TANDEM_HAS_MPIRUN) GTEST_SKIP() << "there is no mpirun";
+  std::mt19937_64 random(run_seed());
+  SCOPED_TRACE("seed " + std::to_string(run_seed()));
+  const std::string job = TANDEM_MPIRUN " -np 2 " + kTrain + "--arch mlp --threads 1 --checkpoint-every 7 ",
+                    output = "--resume auto --output " + file("run");
+  std::int64_t last = 0;
+  for (int i = 0; i < 12; ++i) {
+    const int signal = std::array{SIGINT, SIGTERM, SIGUSR1}[random() % 3];
+    SCOPED_TRACE("interruption " + std::to_string(i) + ", signal " + std::to_string(signal));
+    fs::remove(file("out"));
+    Started run(job + "--epochs 1000000 " + output, file("out"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 2000));
+    run.signal(signal);
+    const int status = run.end(30s);
+    const std::string out = fs::exists(file("out")) ? read_file(file("out")) : "";
+    ASSERT_GT(status, 0) << out;
+    ASSERT_EQ(std::string::npos, out.find("another run is writing there")) << "a rank was left running";
+    const std::int64_t now = newest("run");
+    ASSERT_GE(now, last) << "a checkpoint was lost; " << out;
+    last = now;
+  }
+  ASSERT_GT(last, 0);
+  const std::string steps = " --steps " + std::to_string(last + 2);
+  ASSERT_TRUE(succeeds(job + output + steps));
+  ASSERT_TRUE(succeeds(job + "--output " + file("whole") + steps));
+  const std::string weights = "/checkpoints/step-" + std::to_string(last + 2) + "/model.safetensors";
+  EXPECT_EQ(read_file(file("whole" + weights)), read_file(file("run" + weights)));
+}
+
+// The checkpoint is larger than a file may be, and the trace waits for a reader while the signal comes.
+TEST_F(Interruptions, ASignalDoesNotHideWhyARunFails) {
+  ASSERT_EQ(0, mkfifo(file("pipe").c_str(), 0600));
+  const std::string out = file("out"), job = kTrain + "--arch mlp --steps 3 --output " + file("run");
+  const Ended e =
+      run("ulimit -f 1000; " + job + " --trace " + file("pipe") + " >" + out +
+          " & until grep -q 'waits for another program' " + out +
+          "; do sleep 0.02; done; kill -INT $!; sleep 0.3; cat " + file("pipe") + " >/dev/null; wait $!");
+  EXPECT_EQ(130, e.status) << e.err;
+  EXPECT_NE(std::string::npos,
+            e.err.find("train_cifar: interrupted: the run is complete, but its last checkpoint "
+                       "could not be saved"))
+      << e.err;
+}
+
+// The others wait for the rank that still writes, here a trace that nothing reads yet.
+TEST_F(Interruptions, ASignalAtTheEndOfAnMpiJobLosesNothing) {
+  if (!TANDEM_HAS_MPIRUN) GTEST_SKIP() << "there is no mpirun";
+  ASSERT_EQ(0, mkfifo(file("pipe").c_str(), 0600));
+  Started job(TANDEM_MPIRUN " -np 2 " + kTrain + "--arch mlp --threads 1 --steps 3 --output " + file("run") +
+                  " --trace " + file("pipe"),
+              file("out"));
+  const auto said = [&] { return fs::exists(file("out")) ? read_file(file("out")) : ""; };
+  for (int i = 0; i < 1000 && said().find("waits for another program") == std::string::npos; ++i)
+    std::this_thread::sleep_for(20ms);
+  job.signal(SIGUSR1);
+  std::this_thread::sleep_for(500ms);
+  ASSERT_EQ(-1, job.end(0s)) << "it has ended: " << said();
+  ASSERT_TRUE(succeeds("cat " + file("pipe") + " >" + file("trace.json")));
+  EXPECT_EQ(0, job.end(30s)) << said();
+  EXPECT_EQ("tandem trace", read("trace.json").at("format"));
+  EXPECT_EQ(3, newest("run"));
 }
 
 }  // namespace
