@@ -81,18 +81,20 @@ TableRows::TableRows(const TableGradient& gradient, TypesView inputs)
   for (std::size_t part = 0; part < gradient.parts.size(); ++part)
     for (int i = 0; i < gradient.parts[part]; ++i, input += 2) {
       const TensorType& ids = inputs[static_cast<std::size_t>(input)];
+      Pair& pair = pairs_.emplace_back(Pair{input, static_cast<int>(part), ids.elements() / replicas_});
       if (gradient.bag) {
-        places_ = ids.shape.back();
-        tables_ = ids.shape[ids.shape.size() - 2];
+        pair.places = ids.shape.back();
+        pair.tables = ids.shape[ids.shape.size() - 2];
+        pair.rows /= pair.tables;
       }
-      pairs_.push_back({input, static_cast<int>(part), ids.elements() / replicas_ / tables_});
-      of_replica_ += pairs_.back().rows;
+      of_replica_ += pair.rows;
     }
 }
 
 std::int32_t TableRows::id(const Launch& l, const Pair& pair, int replica, std::int64_t row) const {
-  const std::int64_t bag = replica * (pair.rows / places_) + row / places_;  // without bags: the row
-  const std::int64_t at = (bag * tables_ + gradient_.table) * places_ + row % places_;
+  const std::int64_t places = pair.places,
+                     bag = replica * (pair.rows / places) + row / places;  // without bags: the row
+  const std::int64_t at = (bag * pair.tables + gradient_.table) * places + row % places;
   return input<std::int32_t>(l, pair.input)[at];
 }
 
@@ -117,14 +119,14 @@ TableRows::Place TableRows::place(const Launch& l, std::int32_t order) const {
   std::int64_t row = order % of_replica_;
   const Pair* pair = pairs_.data();
   while (row >= pair->rows) row -= pair++->rows;
-  const std::int64_t bag = replica * (pair->rows / places_) + row / places_;
+  const std::int64_t places = pair->places, bag = replica * (pair->rows / places) + row / places;
   std::int64_t divisor = 1;
   if (gradient_.mean) {
     divisor = 0;
-    for (std::int64_t p = 0; p < places_; ++p) divisor += id(l, *pair, replica, row - row % places_ + p) >= 0;
+    for (std::int64_t p = 0; p < places; ++p) divisor += id(l, *pair, replica, row - row % places + p) >= 0;
   }
   const auto* data = static_cast<const std::byte*>(l.in[pair->input + 1]);
-  return {replica, pair->part, data + (bag * tables_ + gradient_.table) * row_bytes_, divisor};
+  return {replica, pair->part, data + (bag * pair->tables + gradient_.table) * row_bytes_, divisor};
 }
 
 }  // namespace tandem::engine

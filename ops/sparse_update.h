@@ -68,14 +68,14 @@ class TableRows {
   struct Pair {
     int input;  // the number of its ids among the inputs
     int part;
-    std::int64_t rows;  // of a replica
+    std::int64_t rows;                    // of a replica
+    std::int64_t tables = 1, places = 1;  // K and L of bags
   };
   std::int32_t id(const Launch& l, const Pair& pair, int replica, std::int64_t row) const;
 
   const TableGradient gradient_;
   const int replicas_;
   const std::int64_t table_rows_, features_, row_bytes_;
-  std::int64_t tables_ = 1, places_ = 1;  // K and L of bags
   std::int64_t of_replica_ = 0;
   std::vector<Pair> pairs_;
 };

@@ -35,6 +35,7 @@ bool is_sum_of_two(const Node& node) {
 
 // The ids and rows that a node adds to a table's gradient.
 struct Lookup {
+  NodeId gradient;  // the node that adds them in a dense update
   ValueId ids, rows;
   const MappedOp* models;  // null: one model
 };
@@ -128,7 +129,7 @@ class Search {
       throw Dense{"different lookups read it"};
     found.form = std::move(form);
     found.form.parts.back() += 1;
-    found.lookups.push_back({node.inputs[1], node.inputs[0], as<MappedOp>(node)});
+    found.lookups.push_back({g_.value(v).producer, node.inputs[1], node.inputs[0], as<MappedOp>(node)});
     if (g_.type(node.inputs[0]).dtype != table.type.dtype) throw Dense{"its gradient has another dtype"};
   }
 
@@ -167,7 +168,7 @@ void require_plain_sgd(const Node& update) {
 class SparseUpdates {
  public:
   explicit SparseUpdates(TrainingGraph training)
-      : training_(std::move(training)), g_(training_.graph), rewrite_(g_) {}
+      : training_(std::move(training)), g_(training_.graph), readers_(g_.readers()), rewrite_(g_) {}
 
   TrainingGraph run(std::vector<TableUpdate>* report) {
     find(report);
@@ -183,6 +184,13 @@ class SparseUpdates {
 
  private:
   void find(std::vector<TableUpdate>* report) {
+    std::vector<TableUpdate> updates;
+    find_lookups(updates);
+    leave_bags_with_dense_tables(updates);
+    if (report) report->insert(report->end(), updates.begin(), updates.end());
+  }
+
+  void find_lookups(std::vector<TableUpdate>& report) {
     const Search search(g_);
     std::map<StateId, NodeId> updates;
     for (const Node& n : g_.nodes())
@@ -197,21 +205,42 @@ class SparseUpdates {
         require_plain_sgd(g_.node(update->second));
         const Found found = search.gradient(g_.node(update->second).inputs[1], state);
         unused_.insert(found.unused.begin(), found.unused.end());
+        reports_[update->second] = report.size();
         sparse_.emplace(update->second, found);
       } catch (const Dense& dense) {
         why_not = dense.why;
       }
-      if (report) report->push_back({state.path, why_not});
+      report.push_back({state.path, why_not});
     }
   }
+
+  // One node makes the gradients of all tables of a bag: if it must make one, it makes all.
+  void leave_bags_with_dense_tables(std::vector<TableUpdate>& report) {
+    const auto is_made = [&](const Lookup& lookup) {
+      return std::ranges::any_of(g_.node(lookup.gradient).outputs, [&](ValueId v) { return is_needed(v); });
+    };
+    const auto stays = [&](const auto& update) {
+      return std::ranges::any_of(update.second.lookups, is_made);
+    };
+    for (auto u = std::ranges::find_if(sparse_, stays); u != sparse_.end();
+         u = std::ranges::find_if(sparse_, stays)) {
+      report[reports_.at(u->first)].why_not = "another table of its bag has a dense update";
+      for (const ValueId v : u->second.unused) unused_.erase(v);
+      sparse_.erase(u);
+    }
+  }
+
+  // Whether something reads a value that sparse updates leave. Nothing reads the gradient of a frozen table.
+  bool is_needed(ValueId v) const { return !unused_.contains(v) && !readers_[v].empty(); }
 
   void write(NodeId n) {
     const Node& node = g_.node(n);
     if (const auto update = sparse_.find(n); update != sparse_.end())
       return write_update(node, update->second);
-    const auto is_unused = [&](ValueId v) { return unused_.contains(v); };
     if (as<AllReduceOp>(node)) return write_all_reduce(node);
-    if (!node.outputs.empty() && std::ranges::all_of(node.outputs, is_unused)) return;
+    const bool is_left_out =
+        std::ranges::any_of(node.outputs, [&](ValueId v) { return unused_.contains(v); });
+    if (is_left_out && std::ranges::none_of(node.outputs, [&](ValueId v) { return is_needed(v); })) return;
     rewrite_.copy(node);
   }
 
@@ -263,8 +292,10 @@ class SparseUpdates {
 
   TrainingGraph training_;
   const Graph& g_;
+  const Readers readers_;
   GraphRewrite rewrite_;
   std::map<NodeId, Found> sparse_;
+  std::map<NodeId, std::size_t> reports_;  // of the updates in sparse_
   std::set<ValueId> unused_;
   std::map<std::pair<ValueId, ValueId>, std::pair<ValueId, ValueId>> gathered_;
   std::int64_t next_channel_ = g_.next_channel();

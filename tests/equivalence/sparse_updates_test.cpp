@@ -43,17 +43,34 @@ struct Tied final : nn::Module {
   nn::Linear head{*this, "head", {.in = kRows, .out = 5}};
   Tensor forward(const Tensor& x) override { return head(linear(mean(table(ids_of(x)), {1}), table.weight)); }
 };
-template <BagMode mode> struct Bags final : nn::Module {
+template <BagMode mode, bool one_is_frozen = false> struct Bags final : nn::Module {
   Tensors tables;
   nn::Linear head{*this, "head", {.in = 3 * kFeatures, .out = 5}};
   Bags() {
     for (int k = 0; k < 3; ++k)
       tables.push_back(add_parameter("table" + std::to_string(k),
                                      Tensor::full({DType::f32, {kRows + k, kFeatures}}, 0.1 * (k + 1))));
+    if (one_is_frozen) tables[1].requires_grad(false);
   }
   Tensor forward(const Tensor& x) override {
     const Tensor ids = reshape(ids_of(x, kRows + 1), {x.size(0), 3, x.size(1) / 3});
     return head(flatten(embedding_bag(tables, ids - 1, mode)));  // −1: no row
+  }
+};
+
+// Two bags of one table, the second one with another table too: of unlike sizes.
+template <BagMode mode, bool long_first> struct UnlikeBags final : nn::Module {
+  Tensor table = add_parameter("table", Tensor::full({DType::f32, {kRows, kFeatures}}, 0.1)),
+         other = add_parameter("other", Tensor::full({DType::f32, {kRows, kFeatures}}, 0.2));
+  nn::Linear head{*this, "head", {.in = 4 * kFeatures, .out = 5}};
+  Tensor forward(const Tensor& x) override {
+    const std::int64_t n = x.size(0);
+    const Tensor six = reshape(ids_of(x), {n, 1, 6}) - 1, three = reshape(ids_of(x), {n, 2, 3}) - 1,
+                 one = reshape(ids_of(mean(x, {1})), {n, 1, 1});
+    const Tensor both = flatten(embedding_bag({table, other}, three, mode));
+    const Tensor a = flatten(embedding_bag({table}, long_first ? six : one, mode)),
+                 b = flatten(embedding_bag({table}, long_first ? one : six, mode));
+    return head(concat({a, b, both}, 1));
   }
 };
 
@@ -118,6 +135,26 @@ TEST(SparseUpdates, HaveTheBitsOfDenseOnesInBags) {
   expect_dense_bits_everywhere<Bags<BagMode::mean>>(3);
 }
 
+template <class Net> void expect_dense_bits_of_unlike_bags() {
+  Job job = job_of<Net>();
+  for (const int replicas : {1, 2}) {
+    SCOPED_TRACE(::testing::Message() << "replicas " << replicas);
+    Strategy s = sgd();
+    s.replicas = replicas;
+    expect_dense_bits(job, s, 2);
+  }
+  job.seeds = {1, 2, 3};
+  job.rates = {0.05, 0.1, 0.02};
+  Strategy s = sgd();
+  s.models = 3;
+  expect_dense_bits(job, s, 2);
+}
+TEST(SparseUpdates, HaveTheBitsOfDenseOnesInBagsOfUnlikeSizes) {
+  expect_dense_bits_of_unlike_bags<UnlikeBags<BagMode::sum, true>>();
+  expect_dense_bits_of_unlike_bags<UnlikeBags<BagMode::sum, false>>();
+  expect_dense_bits_of_unlike_bags<UnlikeBags<BagMode::mean, true>>();
+}
+
 TEST(SparseUpdates, HaveTheBitsOfDenseOnesInPipelines) {
   const Job job = job_of<Words>();
   for (const std::string schedule : {"gpipe", "1f1b", "pipedream", "dualpipe"})
@@ -133,13 +170,33 @@ TEST(SparseUpdates, HaveTheBitsOfDenseOnesInPipelines) {
 }
 
 // Only reads and the update give an array of the table's size.
-TEST(SparseUpdates, MakeNoGradientOfTheTable) {
-  const Graph g = planned_graph(trace_job(job_of<Words>(), 8), sgd());
+void expect_no_gradient_of_tables(const Job& job, const Shape& table) {
+  const Graph g = planned_graph(trace_job(job, 8), sgd());
   for (const Node& n : g.nodes())
     for (const ValueId v : n.outputs)
-      EXPECT_TRUE((g.type(v).shape != Shape{kRows, kFeatures}) || as<ReadOp>(n) ||
-                  n.op->name() == "sparse_sgd_update")
+      EXPECT_TRUE(g.type(v).shape != table || as<ReadOp>(n) || n.op->name() == "sparse_sgd_update")
           << n.op->label();
+}
+TEST(SparseUpdates, MakeNoGradientOfTheTable) {
+  expect_no_gradient_of_tables(job_of<Words>(), {kRows, kFeatures});
+}
+
+// One node makes the gradients of all tables of a bag.
+TEST(SparseUpdates, AFrozenTableOfABagHasNoGradientEither) {
+  const Job job = job_of<Bags<BagMode::sum, true>>();
+  expect_dense_bits(job, sgd(), 2);
+  for (int k = 0; k < 3; ++k) expect_no_gradient_of_tables(job, {kRows + k, kFeatures});
+}
+TEST(SparseUpdates, StayDenseInABagWithATableThatIs) {
+  const Job job = job_of<Bags<BagMode::sum>>();
+  Strategy s = sgd();
+  s.parameter_groups = {{.parameters = {"table1"}, .weight_decay = 0.1}};
+  EXPECT_EQ(0, sparse_nodes(job, s));
+  for (const TableUpdate& t : table_updates(trace_job(job, job.batch_size), s))
+    EXPECT_EQ(
+        t.path == "table1" ? "weight decay moves every row" : "another table of its bag has a dense update",
+        t.why_not)
+        << t.path;
 }
 
 TEST(SparseUpdates, LeaveOtherGradientsToThePoliciesOfAllReduces) {
