@@ -36,18 +36,20 @@ struct Loaded {
   nn::FileLayout layout;  // of the file
 };
 
-// The network and purpose that take most of the file's tensors, if they take more than half of them.
+// The network and purpose that the file differs least from, if they take more than half of its tensors, and
+// it differs more from `chosen`, which has this name.
 std::optional<std::string> likeliest(const std::string& file, const std::string& purpose,
-                                     const std::string& than) {
+                                     const std::string& than, nn::ModuleBase& chosen) {
   const nn::SafetensorsFile weights(file);
   std::optional<std::string> best;
-  std::size_t most = weights.tensors().size() / 2;  // of tensors that fit
+  std::size_t least = nn::fit_of(chosen, weights).differences;
   for (const std::string& p : nn::network_purposes())
     for (const std::string& name : nn::network_names(p)) {
       if (p == purpose && name == than) continue;
       const nn::WholeNetwork network = nn::make_network(name, p, 1);  // one at a time: some have a gigabyte
-      if (const std::size_t fits = nn::fitting_tensors(*network.module, weights); fits > most) {
-        most = fits;
+      if (const nn::WeightsFit fit = nn::fit_of(*network.module, weights);
+          fit.tensors > weights.tensors().size() / 2 && fit.differences < least) {
+        least = fit.differences;
         best = fmt::format("{} --for {}", name, p);
       }
     }
@@ -68,7 +70,7 @@ Loaded load(const NetworkWeights& o, std::int64_t samples) {
         nn::file_layout(*loaded.network.module, nn::load_weights(*loaded.network.module, file).library);
   } catch (const nn::WeightsMismatch& e) {
     const std::string sizes = config.empty() ? "" : fmt::format("\nThe sizes are those of '{}'.", config);
-    const auto other = likeliest(file, purpose_of(o), o.network);
+    const auto other = likeliest(file, purpose_of(o), o.network, *loaded.network.module);
     throw Error(fmt::format("{}{}{}",
                             other ? fmt::format("The file fits this network better: {}\n", *other) : "",
                             e.what(), sizes));

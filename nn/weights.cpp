@@ -185,8 +185,9 @@ StateDict read_weights(ModuleBase& module, const std::string& file, const LoadOp
   return read(module, file, options).state;
 }
 
-std::size_t fitting_tensors(ModuleBase& module, const SafetensorsFile& file) {
-  return best_reading(module, file, true).names.size();
+WeightsFit fit_of(ModuleBase& module, const SafetensorsFile& file) {
+  const Reading reading = best_reading(module, file, true);
+  return {reading.names.size(), reading.problems()};
 }
 
 void save_weights(ModuleBase& module, const std::string& file, const std::string& library) {

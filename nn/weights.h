@@ -43,8 +43,12 @@ WeightsReport load_weights(ModuleBase& module, const std::string& file, const Lo
 /// initialized.
 StateDict read_weights(ModuleBase& module, const std::string& file, const LoadOptions& options = {});
 
-/// Returns how many tensors of the file `load_weights` could load.
-std::size_t fitting_tensors(ModuleBase& module, const SafetensorsFile& file);
+/// How a file fits a module.
+struct WeightsFit {
+  std::size_t tensors = 0;      ///< of the file that `load_weights` could load
+  std::size_t differences = 0;  ///< tensors that are missing, unexpected, or of another size
+};
+WeightsFit fit_of(ModuleBase& module, const SafetensorsFile& file);
 
 /// Writes a safetensors file with the module's names and the layouts of PyTorch, or, if `library` is not
 /// empty, with those of that library. An existing file is replaced when the new one is complete. Throws Error

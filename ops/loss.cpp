@@ -231,7 +231,10 @@ std::int64_t engine::count_labels(const std::int32_t* labels, std::int64_t sampl
   for (std::int64_t i = 0; i < samples; ++i) {
     if (labels[i] == ignored) continue;
     if (labels[i] < 0 || labels[i] >= classes)
-      throw Error(fmt::format("the label of sample {} is {}, outside the {} classes", i, labels[i], classes));
+      throw Error(fmt::format(
+          "label {} of {} is {}, outside the {} classes; labels are counted from 0, over all samples and, of texts, "
+          "positions",
+          i, samples, labels[i], classes));
     ++count;
   }
   return count;

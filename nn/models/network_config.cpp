@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
 
 namespace tandem::nn {
 using engine::JsonInput;
@@ -99,9 +104,17 @@ VitOptions vit_options(const JsonInput& config) {
   return o;
 }
 
+// For other problems, and for one label, transformers has another loss.
 std::int64_t class_count(const JsonInput& config) {
-  if (config["num_labels"].present()) return size_of(config, "num_labels", 2);
-  return config["id2label"].present() ? std::ssize(config["id2label"].entries()) : 2;
+  if (!config["problem_type"].is_null()) require_text(config, "problem_type", "single_label_classification");
+  const std::int64_t labels = config["num_labels"].present() ? size_of(config, "num_labels", 2)
+                              : config["id2label"].present() ? std::ssize(config["id2label"].entries())
+                                                             : 2;
+  if (labels < 2)
+    throw Error(fmt::format(
+        "the configuration has {}, so its loss is a regression's; Tandem's networks tell 2 classes or more apart",
+        counted(labels, "label")));
+  return labels;
 }
 
 bool is_classifier(const JsonInput& config) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/files.h>
+#include <tandem/nn/models/deep_resnet.h>
 #include <tandem/nn/models/mobilenet_v3.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/weights.h>
@@ -157,6 +158,13 @@ TEST_F(CliWeights, WeightsOfAnotherNetworkAreRefusedAndNamed) {
   expect_refused(forward("resnet18", file("weights"), file("batch")),
                  {"does not fit the model", "missing: conv1.weight", "unexpected: features.0.0.weight",
                   "fits this network better: mobilenet_v3_large --for imagenet"});
+  // All but two of its tensors fit resnet101, too, which has more.
+  nn::DeepResNet tuned({.depth = 50, .classes = 5});
+  tuned.initialize(1);
+  nn::save_weights(tuned, file("tuned"));
+  const Ended other_head = run(forward("resnet50", file("tuned"), file("batch")));
+  EXPECT_EQ(1, other_head.status);
+  EXPECT_EQ(std::string::npos, other_head.err.find("fits this network better")) << other_head.err;
   expect_refused(forward("resnet18", kOriginals + "dlrm/model.safetensors", file("batch")),
                  {"(0 of its 102 tensors do)", "unexpected: bottom.0.bias"});
   expect_refused(kTandem + "convert-weights mobilenet_v3_large " + file("weights") + " " + file("other") +
@@ -171,6 +179,11 @@ TEST_F(CliWeights, AConfigThatContradictsTheWeightsIsNamed) {
     expect_refused(
         forward(network, changed(original, key, value), kOriginals + original + "/batch.safetensors"), words);
   };
+  for (const auto& [network, original] :
+       {std::pair("bert_base", "bert-classifier"), {"vit_b_16", "vit-huggingface"}}) {
+    refused(network, original, "num_labels", 1, {"1 label", "regression"});
+    refused(network, original, "problem_type", "multi_label_classification", {"problem_type"});
+  }
   refused("gpt2", "gpt2", "n_layer", 3, {"missing: transformer.h.2.attn", "config.json"});
   refused("gpt2", "gpt2", "n_embd", 48,
           {"mismatched: transformer.h.0.attn.c_attn.bias: f32[72], the model's f32[144]", "more"});
@@ -202,7 +215,7 @@ TEST_F(CliWeights, BatchesThatDoNotFitAreRefused) {
           {"index 50 of sample 0, position 1, is outside the range 0 to 49"});
   refused({{"input_ids", ids({1, -1, 3}, {1, 3})}}, {"index -1"});
   refused({{"input_ids", Tensor::zeros({DType::i64, {1, 13}})}}, {"at most 12 positions", "[1, 13]"});
-  refused({{"input_ids", good}, {"labels", ids({1, 2, 99}, {1, 3})}}, {"99", "50"});
+  refused({{"input_ids", good}, {"labels", ids({1, 2, 99}, {1, 3})}}, {"label 1 of 3 is 99", "50"});
   refused({{"input_ids", good}, {"labels", ids({1, 2, 3, 4, 5}, {1, 5})}}, {"[1, 5]", "[1, 3]"});
   refused({{"input_ids", ids({}, {0, 3})}}, {"'input_ids' is empty", "i64[0, 3]"});
   refused({{"input_ids", good}}, {"--gradients", "'labels'"}, " --gradients");

@@ -37,9 +37,9 @@ TEST(LossTest, LabelsAreCheckedInEachIntegerType) {
   const Tensor logits = Tensor::zeros({DType::f32, {2, 3}});
   for (const DType dtype : {DType::i32, DType::i64, DType::u8}) {
     const Tensor labels = Tensor::from({1, 3}, {2}, dtype);
-    expect_error([&] { cross_entropy(logits, labels); }, {"label of sample 1 is 3", "3 classes"});
+    expect_error([&] { cross_entropy(logits, labels); }, {"label 1 of 2 is 3", "3 classes"});
     expect_error([&] { cross_entropy(logits, labels, {.ignore_index = 0}); },
-                 {"label of sample 1 is 3", "3 classes"});
+                 {"label 1 of 2 is 3", "3 classes"});
   }
   expect_error(
       [&] {
@@ -92,7 +92,7 @@ TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
           [&] {
             evaluate(*table, std::make_shared<CrossEntropyOp>(), {logits, labels});
           },
-          {"sample 1", std::to_string(static_cast<int>(bad)), "10 classes"});
+          {"label 1 of 3 is ", std::to_string(static_cast<int>(bad)), "10 classes"});
     }
 }
 
