@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/units.h>
 #include <tandem/dist/link.h>
@@ -47,18 +48,23 @@ void say_memory_plans(const std::vector<DevicePlan>& plans, const Strategy& s) {
     const auto& [step, plan] = plans[d];
     const MemoryCost none =
         plan_of(step.problem, retain_all(step.problem), std::numeric_limits<std::int64_t>::max())->cost;
-    int swapped = 0, recomputed = 0;
-    for (const ValueVerdict& v : explain(step.problem, plan.plan)) {
-      swapped += v.is_swapped ? 1 : 0;
-      recomputed += v.is_recomputed ? 1 : 0;
-    }
+    const EvictedValues evicted = evicted_by(step.problem, plan.plan);
     log_info(fmt::format(
         "memory plan{} by {}: {} swapped, {} computed again; live peak {:.1f} MB, {:.1f} MB without; predicted "
         "computation {:.2f} ms per step, {:.2f} ms without, {:.2f} ms of it waiting",
         number_of(d, plans, s), s.memory_plan.empty() ? "mu-two+" : s.memory_plan,
-        counted(swapped, "activation"), recomputed, mb(plan.cost.peak_bytes), mb(none.peak_bytes),
-        plan.cost.time_ms, none.time_ms, plan.cost.stall_ms));
+        counted(std::ssize(evicted.swapped), "activation"), evicted.recomputed.size(),
+        mb(plan.cost.peak_bytes), mb(none.peak_bytes), plan.cost.time_ms, none.time_ms, plan.cost.stall_ms));
   }
+  const bool could_copy =
+      !engine::contains(std::vector<std::string>{"none", "checkpoint", "checkmate", "hfta"}, s.memory_plan);
+  if (plans.empty() || plans[0].step.problem.can_copy() || !could_copy) return;
+  if (s.copy_link.bytes_per_ms > 0)
+    log_warning("nothing is swapped: the plan would keep more on the host than --host-budget");
+  else
+    log_info(
+        "nothing is swapped: on a CPU that saves no memory; with --copy-link the host plays the memory of another "
+        "device");
 }
 
 void say_partitions(const std::vector<PartitionVerdict>& verdicts, bool all) {

@@ -1,9 +1,11 @@
 #include "sweep.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 #include <random>
+#include <string_view>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -147,6 +149,18 @@ void leave_out_what_has_no_effect(TrainOptions& one) {
       std::visit([&](auto member) { one.*member = TrainOptions{}.*member; }, flag.member);
 }
 
+// As a shell reads it back.
+std::string for_shell(const std::string& text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./:=,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (std::ranges::all_of(text, is_plain)) return text;
+  std::string result = "'";
+  for (const char c : text) result += c == '\'' ? "'\\''" : std::string(1, c);
+  return result + "'";
+}
+
 // As it stands on a command line; empty for a flag that is off.
 std::string typed(const Flag& flag, const TrainOptions& o) {
   const nlohmann::json value = value_of(flag, o);
@@ -155,7 +169,7 @@ std::string typed(const Flag& flag, const TrainOptions& o) {
   if (value.is_string()) {
     text = value.get<std::string>();
     if (text.empty()) return "";
-    if (text.find_first_of(" ;'\"()*$&|<>") != std::string::npos) text = fmt::format("'{}'", text);
+    text = for_shell(text);
   } else if (value.is_array()) {
     for (const auto& element : value) text += (text.empty() ? "" : ",") + element.dump();
   } else {

@@ -27,21 +27,33 @@ std::vector<ValueVerdict> explain(const MemoryProblem& problem, const MemoryPlan
       for (const int v : n.outputs)
         if (ValueVerdict* of = verdict(v)) of->made_by = n.name;
 
+  const EvictedValues evicted = evicted_by(problem, plan);
+  for (ValueVerdict& of : verdicts) {
+    of.is_swapped = evicted.swapped.contains(of.value);
+    of.is_recomputed = evicted.recomputed.contains(of.value);
+  }
   MemoryMachine machine(problem, plan.resident_at_start, plan.host_at_start);
   for (const MemoryStep& s : plan.steps) {
     const double begin = machine.clock_ms();
     machine.execute(s);
-    if (ValueVerdict* of = verdict(s.value)) {
-      if (s.kind == MemoryStep::Kind::d2h || s.kind == MemoryStep::Kind::h2d) of->is_swapped = true;
-      of->stall_ms += machine.clock_ms() - begin;
-    }
-    if (s.kind != MemoryStep::Kind::recompute) continue;
-    const MemoryNode& n =
-        problem.graphs[static_cast<std::size_t>(s.graph)].nodes[static_cast<std::size_t>(s.node)];
-    for (const int v : n.outputs)
-      if (ValueVerdict* of = verdict(v)) of->is_recomputed = true;
+    if (ValueVerdict* of = verdict(s.value)) of->stall_ms += machine.clock_ms() - begin;
   }
   return verdicts;
+}
+
+EvictedValues evicted_by(const MemoryProblem& problem, const MemoryPlan& plan) {
+  const std::vector<int> all = candidates_of(problem);
+  const std::set<int> candidates(all.begin(), all.end());
+  EvictedValues evicted;
+  for (const MemoryStep& s : plan.steps) {
+    if ((s.kind == MemoryStep::Kind::d2h || s.kind == MemoryStep::Kind::h2d) && candidates.contains(s.value))
+      evicted.swapped.insert(s.value);
+    if (s.kind != MemoryStep::Kind::recompute) continue;
+    const MemoryGraph& graph = problem.graphs[static_cast<std::size_t>(s.graph)];
+    for (const int v : graph.nodes[static_cast<std::size_t>(s.node)].outputs)
+      if (candidates.contains(v)) evicted.recomputed.insert(v);
+  }
+  return evicted;
 }
 
 }  // namespace tandem::engine

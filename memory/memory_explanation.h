@@ -1,4 +1,6 @@
 #pragma once
+#include <set>
+#include <string>
 #include <vector>
 
 #include <tandem/memory/memory_plan.h>
@@ -18,5 +20,11 @@ struct ValueVerdict {
 
 /// Returns the verdicts of a plan, in the order of forward. Throws what `replay` throws.
 std::vector<ValueVerdict> explain(const MemoryProblem& problem, const MemoryPlan& plan);
+
+/// The activations that a plan copies, and those that it computes again.
+struct EvictedValues {
+  std::set<int> swapped, recomputed;
+};
+EvictedValues evicted_by(const MemoryProblem& problem, const MemoryPlan& plan);
 
 }  // namespace tandem::engine

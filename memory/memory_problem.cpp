@@ -14,7 +14,7 @@
 namespace tandem::engine {
 namespace {
 
-constexpr double kMostMs = 1e10;
+constexpr double kMostMs = 1e10, kLeastRate = 1e-3;  // bytes per ms
 constexpr std::int64_t kMostBytes = 1'000'000'000'000;
 constexpr std::size_t kMostGraphs = 100, kMostNodes = 200'000;  // nodes of all graphs
 const std::vector<std::string> kKinds{"parameter", "gradient", "input", "intermediate", "output"};
@@ -32,6 +32,9 @@ class Reader {
     const JsonInput link = j["link"].required();
     link.require_keys({"bytes_per_ms", "duplex"});
     problem_.link = {link["bytes_per_ms"].required().number(0, 0, 1e15), link["duplex"].flag(true)};
+    if (problem_.link.bytes_per_ms > 0 && problem_.link.bytes_per_ms < kLeastRate)
+      refuse("\"bytes_per_ms\" is {:g}; it must be 0, for no link, or at least {:g}",
+             problem_.link.bytes_per_ms, kLeastRate);
     problem_.static_bytes = j["static_bytes"].required().integer<std::int64_t>(0, 0, kMostBytes);
     check_values();
   }

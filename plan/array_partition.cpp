@@ -70,24 +70,30 @@ std::vector<ArrayPartition> partitions_of(const Strategy& s) {
   return takes_pairs(s) ? partitions_of(s.models) : partitions_without_pairs(s.models);
 }
 
-Strategy of_turn(Strategy strategy, const std::vector<int>& turn) {
+Strategy of_turn(Strategy strategy, const std::vector<int>& turn, int first) {
   strategy.models = std::accumulate(turn.begin(), turn.end(), 0);
   strategy.arrays = turn;
-  if (!strategy.each.empty()) strategy.each.resize(static_cast<std::size_t>(strategy.models));
+  if (!strategy.each.empty()) {
+    const auto begin = strategy.each.begin() + first;
+    strategy.each = {begin, begin + strategy.models};
+  }
   strategy.array_order = takes_pairs(strategy) ? ArrayOrder::ring : ArrayOrder::in_turn;
   strategy.array_lanes = 1;
   return strategy;
 }
 
 std::vector<PartitionVerdict> judge_partitions(const Graph& forward, const Strategy& strategy) {
-  std::map<std::vector<int>, Turn> turns;
+  const bool are_alike = strategy.each.empty();  // else models can keep different states
+  std::map<std::pair<int, std::vector<int>>, Turn> turns;
   std::vector<PartitionVerdict> verdicts;
   for (ArrayPartition& partition : partitions_of(strategy)) {
     PartitionVerdict verdict{std::move(partition)};
     bool memory_would_do = true;
+    int first = 0;
     for (const auto& arrays : verdict.partition) {
-      const auto [turn, fresh] = turns.try_emplace(arrays);
-      if (fresh) turn->second = judge(forward, of_turn(strategy, arrays));
+      const auto [turn, fresh] = turns.try_emplace({are_alike ? 0 : first, arrays});
+      if (fresh) turn->second = judge(forward, of_turn(strategy, arrays, first));
+      first += std::accumulate(arrays.begin(), arrays.end(), 0);
       verdict.peak_bytes = std::max(verdict.peak_bytes, turn->second.peak_bytes);
       verdict.ms += turn->second.ms;
       if (verdict.why_not.empty()) verdict.why_not = turn->second.why_not;

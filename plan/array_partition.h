@@ -36,11 +36,11 @@ struct PartitionVerdict {
 /// Plans each partition of the strategy's models, by its budget, memory plan and profile.
 std::vector<PartitionVerdict> judge_partitions(const Graph& forward, const Strategy& strategy);
 
-/// Returns the possible one that takes the least time. Throws Error if there is none, with the smallest budget
-/// of all, or if no budget would do, with the reason of the first.
+/// Returns the possible one that takes the least time. Throws Error if there is none, with the smallest
+/// budget of all, or if no budget would do, with the reason of the first.
 const PartitionVerdict& shortest(const std::vector<PartitionVerdict>& verdicts);
 
-/// Returns the strategy of one turn of a partition.
-Strategy of_turn(Strategy strategy, const std::vector<int>& turn);
+/// Returns the strategy of one turn of a partition, whose first model has the number `first`.
+Strategy of_turn(Strategy strategy, const std::vector<int>& turn, int first = 0);
 
 }  // namespace tandem::engine

@@ -80,8 +80,8 @@ class Planning {
     Limits limits(problems_.size(), budget_ > 0 ? budget_ : std::numeric_limits<std::int64_t>::max());
     for (int i = 0; i < kMostTries; ++i) {
       Try now = planned_within(limits);
-      if (!now.is_feasible) break;
       if (now.fits) return now;
+      if (!now.is_feasible) break;
       for (std::size_t d = 0; d < limits.size(); ++d)
         limits[d] -= std::max<std::int64_t>(0, planned_peak(now.program, static_cast<int>(d)) - budget_);
     }

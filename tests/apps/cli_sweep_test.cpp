@@ -50,6 +50,23 @@ TEST_F(CliSweep, OfEveryKey) {
       8, 8);
 }
 
+TEST_F(CliSweep, OfCosinesWithAWarmUp) {
+  expect_single_runs(
+      "--arch mlp -b 50 --steps 9 --sweep 'sched=cosine;min-lr=0,0.02,0.03;warmup-epochs=1;warmup-lr=0.01'",
+      3, 9);
+}
+TEST_F(CliSweep, OfStepsAndClippedValues) {
+  expect_single_runs(
+      "--arch mlp -b 50 --steps 9 --sweep 'sched=step;decay-epochs=1;decay-rate=0.5,0.3,0.2,0.1,0.05;clip-value=0.02'",
+      5, 9);
+}
+TEST_F(CliSweep, OfRulesOfMomentum) {
+  expect_single_runs("--arch mlp -b 50 --steps 5 --sweep 'sgd-rule=momentum,ema,raw+ema'", 3, 5);
+  fs::remove_all(file("sweep"));
+  for (const char* alone : {"alone-0", "alone-1", "alone-2"}) fs::remove_all(file(alone));
+  expect_single_runs("--arch mlp -b 50 --steps 5 --sweep 'nesterov=true,false;clip-value=0.02,0.1'", 4, 5);
+}
+
 TEST_F(CliSweep, OfOptimizersWithTheirOwnRates) {
   expect_single_runs("--arch mlp -b 50 --steps 8 --sweep 'opt=sgd,adamw;wd=0,1e-3'", 4, 8);
   const Ended sweep = succeed(base() + "--arch mlp -b 50 --steps 2 --sweep 'wd=0,1e-3;opt=adam,sgd'");
@@ -191,6 +208,19 @@ TEST_F(CliSweep, AModelWithoutFiniteOutputsStopsInEvaluation) {
   EXPECT_NE(std::string::npos, (sweep.out + sweep.err).find("model 2 has diverged"))
       << sweep.out << sweep.err;
   EXPECT_NE(std::string::npos, sweep.out.find("1. model 1")) << sweep.out;
+}
+
+TEST_F(CliSweep, ItsCommandsAreReadBackByAShell) {
+  const std::string odd = file("it's $HOME [1] #");
+  fs::create_directory(odd);
+  succeed(kTandem + "make-data cifar10 \"" + file("data") + "\" --train 300 --test 20");
+  fs::rename(file("data"), odd + "/data");
+  const Ended sweep = succeed(TANDEM_BIN
+                              "/train_cifar --arch mlp --threads 1 --steps 2 --models 2 --sweep lr=0.1,0.05 "
+                              "--data '" +
+                              file("it'\\''s $HOME [1] #") + "/data'");
+  succeed(command_of(sweep, 1) + " --output " + file("alone"));
+  EXPECT_EQ(odd + "/data", read("alone/args.json").at("data"));
 }
 
 TEST_F(CliSweep, DrawsADifferentValueForEachModel) {

@@ -114,6 +114,23 @@ TEST(Arrays, HftaTakesTheLargestArraysThatFit) {
   expect_same_training(train(job, plain()), train(job, turn));
 }
 
+// The first two models keep no velocity.
+TEST(Arrays, JudgesEachTurnWithItsOwnModels) {
+  Strategy s = plain();
+  s.models = 4;
+  s.memory_plan = "mu-two+";
+  const ModelOptions still{.optimizer = SgdOptions{}}, moving{.optimizer = SgdOptions{.momentum = 0.9}};
+  s.each = {still, still, moving, moving};
+  s.optimizer = still.optimizer;
+  const Graph forward = trace_job(convolutional_job(), 8);
+  const std::int64_t first = planned_peak(build(forward, of_turn(s, {1, 1}))),
+                     last = planned_peak(build(forward, of_turn(s, {1, 1}, 2)));
+  EXPECT_LT(first, last);
+  const auto all = judge_partitions(forward, s);
+  ASSERT_EQ("(1, 1) (1, 1)", to_string(all[1].partition));
+  EXPECT_EQ(last, all[1].peak_bytes);
+}
+
 TEST(Arrays, JudgesPartitionsByTimeAndBudget) {
   Strategy s = plain();
   s.models = 4;
