@@ -168,8 +168,8 @@ void print_table(const Planned& plan) {
   }
   fmt::print("\nperiod {:.3f} ms by the cost model, {:.3f} ms in the simulator; one device takes {:.3f} ms\n",
              partition.period * kMsPerSecond, simulated, batch_seconds(partition) * kMsPerSecond);
-  if (const std::string turns = why_devices_take_turns(problem.schedule); !turns.empty())
-    fmt::print("{}\n", turns);
+  for (const std::string& note : {why_devices_take_turns(problem.schedule), why_uneven(problem, partition)})
+    if (!note.empty()) fmt::print("{}\n", note);
   if (const auto cuts = names_of(problem, partition.cuts()); !cuts.empty())
     fmt::print("cuts: {}\n", fmt::join(cuts, ", "));
   if (is_replicated(partition))

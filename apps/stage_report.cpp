@@ -44,6 +44,7 @@ void say_stages(const Graph& forward, const Strategy& strategy, const std::optio
         is_measured ? "by the profile" : "at 50 GFLOP/s", s.forward_bytes / kBytesPerMb,
         s.backward_bytes / kBytesPerMb, s.memory_bytes / kBytesPerMb));
   }
+  if (const std::string why = why_uneven(problem, partition); !why.empty()) log_info(why);
 }
 
 }  // namespace tandem::apps

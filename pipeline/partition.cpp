@@ -315,4 +315,17 @@ Partition partition_at(const PartitionProblem& problem, const std::vector<int>& 
   return search.partition_of(pieces);
 }
 
+std::string why_uneven(const PartitionProblem& problem, const Partition& partition) {
+  constexpr double kUneven = 1.25;
+  const auto work = [](const PartitionedStage& s) { return s.forward + s.backward; };
+  double sum = 0;
+  for (const PartitionedStage& s : partition.stages) sum += work(s);
+  const auto most = std::ranges::max_element(partition.stages, {}, work);
+  const double ratio = work(*most) * static_cast<double>(partition.stages.size()) / sum;
+  if (most->end - most->first > 1 || ratio <= kUneven) return "";
+  return fmt::format("stage {} is one layer, {}, with {:.2f} times the mean work: no finer cut exists",
+                     most - partition.stages.begin(),
+                     problem.layers[static_cast<std::size_t>(most->first)].name, ratio);
+}
+
 }  // namespace tandem::engine

@@ -76,4 +76,8 @@ double least_memory_budget(const PartitionProblem& problem);
 Partition partition_at(const PartitionProblem& problem, const std::vector<int>& cuts,
                        const std::vector<int>& replicas = {});
 
+/// Returns a sentence about the stage with the most work (F + B) if it is one layer, of more than 1.25 times the
+/// mean of all stages, so that no finer cut exists; else an empty text.
+std::string why_uneven(const PartitionProblem& problem, const Partition& partition);
+
 }  // namespace tandem::engine

@@ -30,7 +30,7 @@ Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v, const Attenti
   Tensor seen = Tensor::full({q.dtype(), {samples, 1, queries, keys}}, 1);
   if (o.causal) seen = seen * tril(Tensor::full({q.dtype(), {queries, keys}}, 1));
   if (o.key_mask) seen = seen * cast(reshape(o.key_mask, {samples, 1, 1, keys}), q.dtype());
-  const double factor = 1 / std::sqrt(static_cast<double>(q.size(2) / o.heads));
+  const double factor = o.scale > 0 ? o.scale : 1 / std::sqrt(static_cast<double>(q.size(2) / o.heads));
   const Tensor scores =
       scale(matmul(heads_of(q, o.heads), heads_of(k, o.heads), {.transpose_b = true}), factor);
   // A query that sees nothing has equal weights, which are then set to 0.
@@ -59,6 +59,7 @@ TEST(Attention, EqualsItsCompositionAlsoWithDropout) {
           const auto options = [=](const Tensors& x) {
             return AttentionOptions{.heads = heads,
                                     .causal = causal,
+                                    .scale = causal == masked ? 0.3 : 0,
                                     .dropout = p,
                                     .seed = x[3],
                                     .key_mask = masked ? x[4] : Tensor()};

@@ -44,6 +44,7 @@ OpCases attention_cases() {
             c.apply = [=](const Tensors& x) {
               const AttentionOptions options{.heads = heads,
                                              .causal = causal,
+                                             .scale = causal ? 0.3 : 0,
                                              .dropout = dropout,
                                              .seed = dropout > 0 ? x.back() : Tensor(),
                                              .key_mask = masked ? x[given] : Tensor()};

@@ -342,6 +342,16 @@ TEST(Partition, SharedActivationsCountOncePerStage) {
   EXPECT_EQ(std::pair(110.0, 100.0), resident(2));
 }
 
+TEST(Partition, SaysWhenNoFinerCutExists) {
+  PartitionProblem p{.layers = {{"a", 1, 1}, {"b", 3, 3}, {"c", 1, 1}},
+                     .schedule = make_schedule("gpipe", {.stages = 2})};
+  EXPECT_EQ("", why_uneven(p, partition_at(p, {2}))) << "a and b can be parted";
+  EXPECT_EQ("stage 1 is one layer, b, with 1.80 times the mean work: no finer cut exists",
+            (p.schedule = make_schedule("gpipe", {.stages = 3}), why_uneven(p, best_partition(p))));
+  p.layers[1] = {"b", 1.2, 1.2};
+  EXPECT_EQ("", why_uneven(p, best_partition(p))) << "1.125 times the mean";
+}
+
 // How far the period of the cost model may be from that of the simulator, in parts of it. Where waiting
 // depends on the order of micro-batches, docs/pipelines.md tells the usual difference, and this is twice the
 // largest.
