@@ -58,7 +58,7 @@ TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndInstruction) {
 TEST(Failure, ALabelOutOfRangeNamesModuleOpAndSample) {
   FailingHost host(0, 2, [](const HostInput& in) { in.as<std::int32_t>()[5] = 77; });
   expect_words(failure_of(small_residual_job(), {}, host),
-               {"rank 0", "batch 2", "instruction loss cross_entropy:", "cross_entropy", "sample 5", "77", "5 classes"});
+               {"rank 0", "batch 2", "instruction loss cross_entropy:", "cross_entropy", "label 5 of 8", "77", "5 classes"});
 }
 
 TEST(Failure, ShapesThatDoNotFitNameModuleOpAndShapes) {
