@@ -59,7 +59,8 @@ int default_threads() {
       throw Error(fmt::format("TANDEM_THREADS='{}': it must be a number from 1 to {}", given, kMost));
     return n;
   }
-  const int cores = available_cores(), quota = cores_by_quota();
+  static const int quota = cores_by_quota();  // read once: eager ops ask for each launch
+  const int cores = available_cores();
   return std::min(quota > 0 ? std::min(cores, quota) : cores, most_of_a_team());
 }
 
