@@ -8,6 +8,7 @@
 
 #include <tandem/core/base/contains.h>
 #include <tandem/memory/memory_machine.h>
+#include <tandem/memory/merged_list.h>
 
 namespace tandem::engine {
 namespace {
@@ -15,35 +16,10 @@ namespace {
 using Kind = MemoryValue::Kind;
 constexpr int kNever = -1;
 
-struct Place {
-  int graph, node;
-};
-
-// The nodes in the order of their merged list. A ring's first graph begins with its backward pass.
-std::vector<Place> merged(const MemoryProblem& p, const MemoryDecisions& d) {
-  std::vector<Place> list;
-  if (!p.is_ring()) {
-    for (int n = 0; n < std::ssize(p.graphs[0].nodes); ++n) list.push_back({0, n});
-    return list;
-  }
-  for (int back = 0; back < std::ssize(p.graphs); ++back) {
-    const int other = p.next_in_ring(back);
-    const auto g = static_cast<std::size_t>(back);
-    const int forward = p.graphs[static_cast<std::size_t>(other)].forward_nodes();
-    int next = 0, n = p.graphs[g].forward_nodes();
-    for (const int before : d.forward_before.at(g)) {
-      while (next < std::min(before, forward)) list.push_back({other, next++});
-      list.push_back({back, n++});
-    }
-    while (next < forward) list.push_back({other, next++});
-  }
-  return list;
-}
-
 // Where a value is made and read, as places of the merged list.
 struct Uses {
   int made = kNever;
-  Place producer{kNever, kNever};
+  NodePlace producer{kNever, kNever};
   int last_forward = kNever;    // the last reader of its graph's forward, or where it is made
   int first_backward = kNever;  // the first and last readers of backward and update
   int last_backward = kNever;
@@ -55,7 +31,7 @@ struct Uses {
 class Planner {
  public:
   Planner(const MemoryProblem& p, const MemoryDecisions& d, std::int64_t limit)
-      : p_(p), d_(d), limit_(limit), list_(merged(p, d)), uses_(p.values.size()) {
+      : p_(p), d_(d), limit_(limit), list_(merged_list(p, d)), uses_(p.values.size()) {
     for (int i = 0; i < std::ssize(list_); ++i) add_uses(i);
     for (Uses& u : uses_)
       u.wraps = u.made != kNever && u.first_backward != kNever && u.first_backward < u.made;
@@ -75,7 +51,7 @@ class Planner {
   }
 
  private:
-  const MemoryNode& node(Place place) const {
+  const MemoryNode& node(NodePlace place) const {
     return p_.graphs[static_cast<std::size_t>(place.graph)].nodes[static_cast<std::size_t>(place.node)];
   }
   const Uses& uses(int v) const { return uses_[static_cast<std::size_t>(v)]; }
@@ -162,37 +138,60 @@ class Planner {
     }
     if (u.first_backward == kNever || i > u.last_backward) return false;
     if (t == Treatment::retain) return u.in_forward || u.made <= i;
-    if (t == Treatment::recompute_and_keep) return i > u.first_backward || contains(kept_, v);
+    if (t == Treatment::recompute_and_keep)
+      return i > u.first_backward || is_kept_[static_cast<std::size_t>(v)];
     return !is_recomputed_for_backward(t) || i > u.first_backward;
   }
 
+  // Whether a node can be repeated at place i.
+  bool is_repeatable(const MemoryNode& n, int i) const {
+    return n.phase == Phase::forward &&
+           std::ranges::all_of(n.outputs, [&](int v) { return kind(v) == Kind::intermediate; }) &&
+           std::ranges::all_of(n.inputs, [&](int v) { return updated_at(v) >= i; });
+  }
+
   // Adds the nodes that make v again at place i, sources first. Returns false if one cannot be repeated.
-  bool add_closure(int v, int i, std::vector<Place>& nodes, std::vector<int>& made) {
-    if (is_there(v, i) || contains(made, v)) return true;
-    const Place producer = uses(v).producer;
-    const MemoryNode& n = node(producer);
-    if (n.phase != Phase::forward) return false;
-    for (const int out : n.outputs)
-      if (kind(out) != Kind::intermediate) return false;
-    for (const int in : n.inputs)
-      if (updated_at(in) < i || !add_closure(in, i, nodes, made)) return false;
-    nodes.push_back(producer);
-    made.insert(made.end(), n.outputs.begin(), n.outputs.end());
+  // Chains can be too long for recursion.
+  bool add_closure(int v, int i, std::vector<NodePlace>& nodes) {
+    const auto is_missing = [&](int x) {
+      return !is_there(x, i) && made_again_at_[static_cast<std::size_t>(x)] != i;
+    };
+    if (!is_missing(v)) return true;
+    struct Visit {
+      NodePlace place;
+      std::size_t next_input = 0;
+    };
+    std::vector<Visit> path{{uses(v).producer}};
+    while (!path.empty()) {
+      Visit& visit = path.back();
+      const MemoryNode& n = node(visit.place);
+      if (visit.next_input == 0 && !is_repeatable(n, i)) return false;
+      if (visit.next_input < n.inputs.size()) {
+        const int in = n.inputs[visit.next_input++];
+        if (is_missing(in)) path.push_back({uses(in).producer});
+        continue;
+      }
+      nodes.push_back(visit.place);
+      for (const int out : n.outputs) made_again_at_[static_cast<std::size_t>(out)] = i;
+      path.pop_back();
+    }
     return true;
   }
 
   bool find_closures() {
     closures_.assign(list_.size(), {});
-    kept_.clear();
+    made_again_at_.assign(uses_.size(), kNever);
+    is_kept_.assign(uses_.size(), false);
     for (int i = 0; i < std::ssize(list_); ++i) {
-      std::vector<int> made;
+      std::vector<NodePlace>& closure = closures_[static_cast<std::size_t>(i)];
       const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
       for (const int v : n.inputs)
-        if (is_made_again_at(v, i) && !add_closure(v, i, closures_[static_cast<std::size_t>(i)], made))
-          return false;
+        if (is_made_again_at(v, i) && !add_closure(v, i, closure)) return false;
       if (n.phase == Phase::forward) continue;
-      for (const int v : made)
-        if (treated(v) == Treatment::recompute_and_keep && i <= uses(v).last_backward) kept_.push_back(v);
+      for (const NodePlace place : closure)
+        for (const int v : node(place).outputs)
+          if (treated(v) == Treatment::recompute_and_keep && i <= uses(v).last_backward)
+            is_kept_[static_cast<std::size_t>(v)] = true;
     }
     return true;
   }
@@ -201,7 +200,7 @@ class Planner {
   bool take_from_repeats() {
     bool any = false;
     for (const auto& closure : closures_)
-      for (const Place place : closure)
+      for (const NodePlace place : closure)
         for (const int v : node(place).outputs)
           if (treated(v) == Treatment::swap) {
             d_.values[static_cast<std::size_t>(v)] = Treatment::recompute_and_keep;
@@ -218,7 +217,7 @@ class Planner {
         for (const int v : n.inputs) last_reads_[static_cast<std::size_t>(v)] = i;
       };
       reads(node(list_[static_cast<std::size_t>(i)]));
-      for (const Place place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
+      for (const NodePlace place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
     }
   }
   int last_read(int v) const { return last_reads_[static_cast<std::size_t>(v)]; }
@@ -235,7 +234,7 @@ class Planner {
     std::vector<bool> repeated(uses_.size());
     bool any = false;
     for (const auto& closure : closures_)
-      for (const Place place : closure)
+      for (const NodePlace place : closure)
         for (const int v : node(place).outputs)
           if (node(place).outputs.size() > 1) repeated[static_cast<std::size_t>(v)] = any = true;
     events_.clear();
@@ -274,7 +273,7 @@ class Planner {
             deadlines_[static_cast<std::size_t>(v)] = std::min(deadlines_[static_cast<std::size_t>(v)], i);
       };
       if (is_forward(i)) continue;
-      for (const Place place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
+      for (const NodePlace place : closures_[static_cast<std::size_t>(i)]) reads(node(place));
       reads(node(list_[static_cast<std::size_t>(i)]));
     }
   }
@@ -305,7 +304,7 @@ class Planner {
   }
 
   void step(MemoryStep::Kind kind, int v) { execute({kind, v, kNever, kNever}); }
-  void compute(MemoryStep::Kind kind, Place place) { execute({kind, kNever, place.graph, place.node}); }
+  void compute(MemoryStep::Kind kind, NodePlace place) { execute({kind, kNever, place.graph, place.node}); }
   void execute(const MemoryStep& step) {
     const MemoryStep& s = plan_.steps.emplace_back(step);
     machine_->execute(s);
@@ -379,14 +378,16 @@ class Planner {
 
   void recompute_at(int i) {
     const auto& nodes = closures_[static_cast<std::size_t>(i)];
+    for (std::size_t k = 0; k < nodes.size(); ++k)
+      for (const int v : node(nodes[k]).inputs) last_repeats_[static_cast<std::size_t>(v)] = {i, k};
     for (std::size_t k = 0; k < nodes.size(); ++k) {
       const MemoryNode& n = node(nodes[k]);
       prepare(n, i);
       compute(MemoryStep::Kind::recompute, nodes[k]);
       // Free what no later node of the closure reads, and nothing else needs from here.
       const auto is_read = [&](int v) {
-        return std::any_of(nodes.begin() + static_cast<std::ptrdiff_t>(k) + 1, nodes.end(),
-                           [&](Place later) { return contains(node(later).inputs, v); });
+        const auto& [place, last] = last_repeats_[static_cast<std::size_t>(v)];
+        return place == i && last > k;
       };
       const auto remains = [&](int v) {
         if (contains(node(list_[static_cast<std::size_t>(i)]).inputs, v)) return true;
@@ -439,6 +440,7 @@ class Planner {
         if (treated(v) == Treatment::swap) plan_.host_at_start.push_back(v);
       }
     machine_.emplace(p_, plan_.resident_at_start, plan_.host_at_start);
+    last_repeats_.assign(uses_.size(), {kNever, 0});
     leaving_.clear();
     leaves_.assign(uses_.size(), false);
     begins_.assign(list_.size(), 0);
@@ -468,16 +470,18 @@ class Planner {
   const MemoryProblem& p_;
   MemoryDecisions d_;
   std::int64_t limit_;
-  std::vector<Place> list_;
+  std::vector<NodePlace> list_;
   std::vector<Uses> uses_;
-  std::map<int, int> updates_;                // per parameter: the place of its update
-  std::vector<int> last_reads_;               // per value: the place
-  std::vector<int> kept_;                     // computed again at an earlier place, and kept
-  std::vector<std::vector<Place>> closures_;  // per place: the nodes that are repeated before it
-  std::vector<std::vector<Event>> events_;    // of values that are made again while they are there
-  std::vector<int> deadlines_, prompts_;      // per value: places
-  std::vector<double> begins_;                // per place: when it begins
-  std::vector<std::int64_t> full_;            // per place: the most bytes there
+  std::map<int, int> updates_;                             // per parameter: the place of its update
+  std::vector<int> last_reads_;                            // per value: the place
+  std::vector<bool> is_kept_;                              // computed again at an earlier place, and kept
+  std::vector<int> made_again_at_;                         // per value: the last place so far
+  std::vector<std::vector<NodePlace>> closures_;           // per place: the nodes that are repeated before it
+  std::vector<std::pair<int, std::size_t>> last_repeats_;  // per value: place and node that read it last
+  std::vector<std::vector<Event>> events_;  // of values that are made again while they are there
+  std::vector<int> deadlines_, prompts_;    // per value: places
+  std::vector<double> begins_;              // per place: when it begins
+  std::vector<std::int64_t> full_;          // per place: the most bytes there
   std::int64_t highest_ = 0;
   std::deque<int> leaving_;   // under copy to the host, to be freed then
   std::vector<bool> leaves_;  // per value: whether it is one of them
