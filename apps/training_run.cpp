@@ -1,7 +1,9 @@
 #include "training_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -38,12 +40,28 @@ namespace {
 
 constexpr std::int64_t kManyImages = 1000;  // whose evaluation can take seconds
 
-// Per model; that of one that has diverged is not a number.
+constexpr std::size_t kFewModels = 12;  // whose numbers fit a line
+
+// Each model's number, or the least and the most of many; that of a diverged model is not a number.
+std::string of_models(const std::vector<double>& values, int decimals, const char* unit = "") {
+  const auto shown = [&](double x) { return std::isnan(x) ? "-" : fmt::format("{:.{}f}", x, decimals); };
+  if (values.size() <= kFewModels) {
+    std::vector<std::string> all;
+    for (const double x : values) all.push_back(shown(x));
+    return fmt::format("{}{}", fmt::join(all, ", "), unit);
+  }
+  std::vector<double> numbers;
+  std::ranges::copy_if(values, std::back_inserter(numbers), [](double x) { return !std::isnan(x); });
+  if (numbers.empty()) return "-";
+  const auto [least, most] = std::ranges::minmax(numbers);
+  return fmt::format("{} to {}{} of {}", shown(least), shown(most), unit,
+                     counted(std::ssize(numbers), "model"));
+}
+
 std::string accuracy_line(const std::vector<double>& accuracy) {
-  std::string all;
-  for (const double a : accuracy)
-    all += (all.empty() ? "" : ", ") + (std::isnan(a) ? "-" : fmt::format("{:.2f}", 100 * a));
-  return fmt::format("test accuracy {} %", all);
+  std::vector<double> percent;
+  for (const double a : accuracy) percent.push_back(100 * a);
+  return "test accuracy " + of_models(percent, 2, " %");
 }
 
 std::vector<int> powers_of_two(int most) {
@@ -364,7 +382,7 @@ void TrainingRun::train(Trainer& trainer) {
                    [&](const EpochResult& e) {
                      progress.tested();
                      if (e.batches == trainer.length().total) return;  // report() prints it
-                     log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch, fmt::join(e.loss, ", "),
+                     log_info(fmt::format("epoch {}  train loss {}  {}", e.epoch, of_models(e.loss, 4),
                                           accuracy_line(e.accuracy)));
                    },
                .before_checkpoint =
@@ -454,8 +472,8 @@ void TrainingRun::report(const EpochResult& end, const Trainer::Peaks& peaks) {
                                 ? fmt::format("  {:.2f} ms per step  {:.0f} images/s", end.step_ms,
                                               end.samples_per_second)
                                 : "";  // an earlier run had trained all batches
-  fmt::print("{}  train loss {:.4f}{}  peak {:.1f} MB\n", accuracy_line(end.accuracy),
-             fmt::join(summary.train_loss, ", "), speed, static_cast<double>(summary.peak_bytes) / 1e6);
+  fmt::print("{}  train loss {}{}  peak {:.1f} MB\n", accuracy_line(end.accuracy),
+             of_models(summary.train_loss, 4), speed, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);
   model_runs_.finish(summary);
 }

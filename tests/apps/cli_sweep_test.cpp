@@ -1,5 +1,6 @@
 // Sweeps: models side by side, each of which is a run of its own.
 #include <cmath>
+#include <regex>
 #include <set>
 
 #include <fmt/format.h>
@@ -72,6 +73,17 @@ TEST_F(CliSweep, OfOptimizersWithTheirOwnRates) {
   const Ended sweep = succeed(base() + "--arch mlp -b 50 --steps 2 --sweep 'wd=0,1e-3;opt=adam,sgd'");
   EXPECT_NE(std::string::npos, (sweep.out + sweep.err).find("are in arrays of their own: 1, 1, 1, 1"))
       << sweep.err;
+}
+
+TEST_F(CliSweep, OfManyModelsPrintsTheLeastAndTheMost) {
+  const Ended sweep = succeed(base() + "--arch mlp -b 50 --epochs 2 --models 13");
+  const std::string numbers = "test accuracy [0-9.]+ to [0-9.]+ % of 13 models";
+  EXPECT_TRUE(std::regex_search(
+      sweep.out, std::regex("epoch 0  train loss [0-9.]+ to [0-9.]+ of 13 models  " + numbers + "\n")))
+      << sweep.out;
+  EXPECT_TRUE(std::regex_search(
+      sweep.out, std::regex("\n" + numbers + "  train loss [0-9.]+ to [0-9.]+ of 13 models")))
+      << sweep.out;
 }
 
 TEST_F(CliSweep, TakesTurnsByEpoch) {
