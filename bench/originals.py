@@ -2,6 +2,8 @@
 
 Need torch, and torchvision, timm, or transformers.
 """
+import re
+
 import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
@@ -167,19 +169,22 @@ def dlrm(samples):
     categories = torch.stack([torch.randint(min(r, 30_000), (samples, 1)) for r in CRITEO], 1)
     batch = {"dense": torch.rand(samples, 13), "categories": categories, "labels": torch.randint(2, (samples,)).float()}
     return Original("", "clicks", Dlrm(), batch, lambda n, b: n(b["dense"], b["categories"]),
-                    lambda y, b: F.binary_cross_entropy_with_logits(y[:, 0], b["labels"]))
+                    lambda y, b: F.binary_cross_entropy_with_logits(y[:, 0], b["labels"]),
+                    lambda key: re.sub(r"^tables\.(\d+)\.weight$", r"table\1", key))
 
 
 class Original:
-    def __init__(self, names, purpose, net, batch, run, loss=lambda y, b: F.cross_entropy(y, b["labels"])):
-        self.names, self.purpose, self.net, self.batch, self.run, self.loss = names, purpose, net, batch, run, loss
+    """`stored` gives a parameter's name in files."""
+
+    def __init__(self, names, purpose, net, batch, run, loss=lambda y, b: F.cross_entropy(y, b["labels"]), stored=lambda key: key):
+        self.names, self.purpose, self.net, self.batch, self.run, self.loss, self.stored = names, purpose, net, batch, run, loss, stored
 
     def save(self, folder):
         """With its own function; the weights of torchvision and timm are state_dicts."""
         if self.names == "huggingface":
             self.net.save_pretrained(folder)
             return folder
-        save_file(self.net.state_dict(), folder / "model.safetensors")
+        save_file({self.stored(k): t for k, t in self.net.state_dict().items()}, folder / "model.safetensors")
         return folder / "model.safetensors"
 
 

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/nn/models/bert.h>
 #include <tandem/nn/models/whole_networks.h>
 #include <tandem/nn/torch_layout.h>
 #include <tandem/nn/weights.h>
@@ -41,7 +42,7 @@ std::string kind_of(const Spread& s) {
 
 TEST(GoldenFirstWeights, HaveTheDistributionsOfTheOriginals) {
   const json golden = read_json(TANDEM_SOURCE "/tests/golden/first_weights.json");
-  ASSERT_EQ(12u, golden.size());
+  ASSERT_EQ(15u, golden.size());
   for (const auto& [name, network] : golden.items()) {
     const nn::WholeNetwork ours = nn::make_network(name, network.at("for"), 1);
     ours.module->initialize(1);
@@ -71,6 +72,35 @@ TEST(GoldenFirstWeights, HaveTheDistributionsOfTheOriginals) {
     }
     EXPECT_EQ(stored.size(), compared) << name;
   }
+}
+
+// The heads have fewer classes. A parameter's bits depend on its path and the seed, not on the others.
+TEST(GoldenFirstWeights, FormsForCifarHaveThoseForImageNet) {
+  for (const auto& [name, head] : {std::pair("resnet152", "fc."), {"inception_v4", "last_linear."}}) {
+    const nn::WholeNetwork small = nn::make_network(name, "cifar", 1),
+                           large = nn::make_network(name, "imagenet", 1);
+    small.module->initialize(1);
+    large.module->initialize(1);
+    const StateDict of_small = small.module->state(), of_large = large.module->state();
+    ASSERT_EQ(of_large.size(), of_small.size());
+    for (const auto& [path, t] : of_small) {
+      SCOPED_TRACE(name + (" " + path));
+      if (path.starts_with(head))  // uniform up to 1/√inputs, of which there are as many
+        EXPECT_NEAR(spread_of(of_large.at(path)).largest, spread_of(t).largest, 0.02);
+      else
+        EXPECT_EQ(of_large.at(path).values(), t.values());
+    }
+  }
+}
+
+TEST(GoldenFirstWeights, AClassifierOfTextsHasBertsHead) {
+  nn::BertClassifier net(2);
+  net.initialize(1);
+  const StateDict state = net.state();
+  const Spread weight = spread_of(state.at("classifier.weight"));
+  EXPECT_NEAR(0.02, weight.deviation, 0.02 * 6 / std::sqrt(2 * 768));
+  EXPECT_EQ("normal", kind_of(weight));
+  EXPECT_EQ(0, spread_of(state.at("classifier.bias")).largest);
 }
 
 }  // namespace

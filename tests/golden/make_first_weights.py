@@ -6,7 +6,6 @@ Needs torch, torchvision, timm, and transformers, which the tests do not (tests/
 """
 import json
 import pathlib
-import re
 import sys
 import tempfile
 
@@ -17,8 +16,8 @@ HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "bench"))
 from originals import NETWORKS
 
-NAMES = ("vgg16", "resnet18", "resnet50", "mobilenet_v3_large", "xception", "inception_v4", "vit_b_16", "gpt2", "bert_base", "transformer",
-         "residual_lstm", "dlrm")
+NAMES = ("vgg16", "resnet18", "resnet50", "resnet101", "resnet152", "mobilenet_v3_large", "xception", "inception_v4", "vit_b_16", "vit_60m",
+         "gpt2", "bert_base", "transformer", "residual_lstm", "dlrm")
 
 
 def main():
@@ -30,7 +29,7 @@ def main():
             original.save(pathlib.Path(folder))
             state = load_file(pathlib.Path(folder) / "model.safetensors")
         networks[name] = {"for": original.purpose, "library": original.names, "parameters": {
-            re.sub(r"^tables\.(\d+)\.weight$", r"table\1", key): [float(f"{t.double().std(unbiased=False).item():.4g}"), float(f"{t.double().abs().max().item():.4g}")]
+            key: [float(f"{t.double().std(unbiased=False).item():.4g}"), float(f"{t.double().abs().max().item():.4g}")]
             for key, t in sorted(state.items()) if t.is_floating_point()}}
     text = ",\n".join(json.dumps(name) + ": " + json.dumps(network, separators=(",", ":")) for name, network in networks.items())
     (HERE / "first_weights.json").write_text("{\n" + text + "\n}\n")
