@@ -78,7 +78,7 @@ Tensor Bert::Result::forward(const Tensor& x, const Tensor& past) { return norm(
 Bert::SelfAttention::SelfAttention(ModuleBase& parent, const BertOptions& o)
     : ModuleOf(parent, "self"),
       heads(o.heads),
-      dropout(o.dropout),
+      dropout(o.attention_dropout),
       qkv(*this, "qkv", layer(o.width, 3 * o.width)) {}
 Tensor Bert::SelfAttention::forward(const Tensor& x, const Tensor& mask) {
   return tandem::attention(qkv(x),
@@ -153,14 +153,16 @@ BertForPretraining::Heads::Heads(ModuleBase& parent, const BertOptions& o)
       seq_relationship(*this, "seq_relationship", layer(o.width, 2)) {}
 
 BertForPretraining::BertForPretraining(BertOptions o) : bert_(*this, "bert", o), cls_(*this, o) {}
-BertScores BertForPretraining::forward(const BertInput& input) {
-  const BertOutput out = bert_(input);
-  return {cls_.predictions(out.positions, bert_.words()), cls_.seq_relationship(out.sample)};
+BertForPretraining::BertForPretraining(ModuleBase& parent, const std::string& name, BertOptions o)
+    : ModuleOf(parent, name), bert_(*this, "bert", o), cls_(*this, o) {}
+BertScores BertForPretraining::forward(const BertInput& input) { return scores(bert_(input), bert_.words()); }
+BertScores BertForPretraining::scores(const BertOutput& output, const Tensor& words) {
+  return {cls_.predictions(output.positions, words), cls_.seq_relationship(output.sample)};
 }
 
 BertClassifier::BertClassifier(std::int64_t classes, BertOptions o)
     : bert_(*this, "bert", o),
-      dropout_(*this, "dropout", o.dropout),
+      dropout_(*this, "dropout", o.head_dropout),
       classifier_(*this, "classifier", layer(o.width, classes)) {}
 Tensor BertClassifier::forward(const BertInput& input) { return classifier_(dropout_(bert_(input).sample)); }
 

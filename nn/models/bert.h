@@ -11,7 +11,9 @@ struct BertOptions {
                kinds = 2;                   ///< kinds: of tokens, such as first and second text
   std::int64_t width = 768, hidden = 3072;  ///< features of a position, and between the layers of an MLP
   int depth = 12, heads = 12;
-  double dropout = 0.1;  ///< of embeddings, attention weights, and results of blocks
+  double dropout = 0.1;            ///< of embeddings and results of layers
+  double attention_dropout = 0.1;  ///< of attention weights
+  double head_dropout = 0.1;       ///< of what a classifier's head reads
 };
 
 /// What a BERT reads: ids i32 (N,T), a mask bool (N,T) that is true for words and false for padding, and
@@ -107,7 +109,11 @@ struct BertScores {
 class BertForPretraining final : public ModuleOf<BertScores(const BertInput&)> {
  public:
   explicit BertForPretraining(BertOptions options = {});
+  BertForPretraining(ModuleBase& parent, const std::string& name, BertOptions options);
   BertScores forward(const BertInput& input) override;
+  Bert& bert() { return bert_; }
+  /// The scores of what `bert()` makes. Scores of words are products with the words' matrix.
+  BertScores scores(const BertOutput& output, const Tensor& words);
   std::vector<FileLayout> file_layouts() const override;
 
  private:

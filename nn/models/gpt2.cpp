@@ -36,7 +36,7 @@ const Gpt2Options& checked(const Gpt2Options& o) {
 Gpt2::Attention::Attention(ModuleBase& parent, const Gpt2Options& o)
     : Module(parent, "attn"),
       heads_(o.heads),
-      dropout_(o.dropout),
+      dropout_(o.attention_dropout),
       c_attn_(*this, "c_attn", layer(o.width, 3 * o.width)),
       c_proj_(*this, "c_proj", summed_layer(o.width, o)),
       resid_dropout_(*this, "resid_dropout", o.dropout) {}
@@ -71,20 +71,22 @@ Gpt2::Gpt2(Gpt2Options o)
     : options_(checked(o)),
       wte_(*this, "wte", {.count = o.words, .features = o.width, .init = normal(kDeviation)}),
       wpe_(*this, "wpe", {.count = o.positions, .features = o.width, .init = normal(kDeviation)}),
-      drop_(*this, "drop", o.dropout),
+      drop_(*this, "drop", o.embedding_dropout),
       h_(*this, "h"),
       ln_f_(*this, "ln_f", {.features = o.width}) {
   for (int i = 0; i < o.depth; ++i) h_.add(o);
 }
 
-Tensor Gpt2::forward(const Tensor& ids) {
+Tensor Gpt2::forward(const Tensor& ids) { return linear(features(ids), wte_.weight); }
+
+Tensor Gpt2::features(const Tensor& ids) {
   if (ids.type().rank() != 2 || ids.size(1) > options_.positions)
     throw Error(fmt::format("this GPT-2 takes ids (N,T) of at most {} positions, not {}", options_.positions,
                             to_string(ids.type())));
   const Tensor place = arange(0, static_cast<double>(ids.size(1)));
   Tensor h = drop_(wte_(ids) + wpe_(place));
   for (Block& block : h_) h = block(h);
-  return linear(ln_f_(h), wte_.weight);
+  return ln_f_(h);
 }
 
 std::vector<FileLayout> Gpt2::file_layouts() const {

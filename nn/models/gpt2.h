@@ -8,7 +8,8 @@ struct Gpt2Options {
   std::int64_t words = 50257, positions = 1024;
   std::int64_t width = 768;  ///< features of a position; four times as many between the layers of an MLP
   int depth = 12, heads = 12;
-  double dropout = 0.1;  ///< of embeddings, attention weights, and results of blocks
+  double dropout = 0.1;                                     ///< of results of attention and MLPs
+  double embedding_dropout = 0.1, attention_dropout = 0.1;  ///< of embeddings; of attention weights
 };
 
 /// ids i32 (N,T) -> (N,T,words): scores of the word that follows each position (Radford et al. 2019). The
@@ -18,6 +19,10 @@ class Gpt2 final : public Module {
  public:
   explicit Gpt2(Gpt2Options options = {});
   Tensor forward(const Tensor& ids) override;
+  /// The features (N,T,width) of each position. Their products with the words' matrix are the scores.
+  Tensor features(const Tensor& ids);
+  /// The matrix that embeds words.
+  const Tensor& words() const { return wte_.weight; }
   std::vector<FileLayout> file_layouts() const override;
 
  private:

@@ -1,7 +1,6 @@
 #include <tandem/nn/models/network_config.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -39,13 +38,6 @@ const char* given_of(const JsonInput& config, const char* name, const char* othe
   return other;
 }
 
-// Of a network that has one dropout in several places. Throws Error if the places differ.
-double one_dropout_of(const JsonInput& config, std::initializer_list<const char*> keys, double otherwise) {
-  const double dropout = dropout_of(config, *keys.begin(), otherwise);
-  for (const char* key : keys) require_number(config, key, dropout);
-  return dropout;
-}
-
 }  // namespace
 
 Gpt2Options gpt2_options(const JsonInput& config) {
@@ -63,7 +55,9 @@ Gpt2Options gpt2_options(const JsonInput& config) {
   o.depth = count_of(config, given_of(config, "n_layer", "num_hidden_layers"), o.depth);
   o.heads = count_of(config, given_of(config, "n_head", "num_attention_heads"), o.heads);
   if (!config["n_inner"].is_null()) require_number(config, "n_inner", static_cast<double>(4 * o.width));
-  o.dropout = one_dropout_of(config, {"resid_pdrop", "embd_pdrop", "attn_pdrop"}, o.dropout);
+  o.dropout = dropout_of(config, "resid_pdrop", o.dropout);
+  o.embedding_dropout = dropout_of(config, "embd_pdrop", o.embedding_dropout);
+  o.attention_dropout = dropout_of(config, "attn_pdrop", o.attention_dropout);
   return o;
 }
 
@@ -81,7 +75,11 @@ BertOptions bert_options(const JsonInput& config) {
   o.hidden = size_of(config, "intermediate_size", o.hidden);
   o.depth = count_of(config, "num_hidden_layers", o.depth);
   o.heads = count_of(config, "num_attention_heads", o.heads);
-  o.dropout = one_dropout_of(config, {"hidden_dropout_prob", "attention_probs_dropout_prob"}, o.dropout);
+  o.dropout = dropout_of(config, "hidden_dropout_prob", o.dropout);
+  o.attention_dropout = dropout_of(config, "attention_probs_dropout_prob", o.attention_dropout);
+  o.head_dropout = o.dropout;
+  if (!config["classifier_dropout"].is_null())
+    o.head_dropout = dropout_of(config, "classifier_dropout", o.dropout);
   return o;
 }
 

@@ -5,9 +5,11 @@
 #include <map>
 #include <set>
 
+#include <tandem/nn/attention_layers.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
 
@@ -143,6 +145,28 @@ TEST(MemoryEquivalence, SwapAndRecomputeLowerThePeak) {
   const Outcome recomputed = train(job, s);
   EXPECT_LT(recomputed.planned_peak, kept.planned_peak);
   EXPECT_EQ(kept.losses, recomputed.losses);
+}
+
+// One layer of GPT-2's size. No array of queries × keys exists.
+TEST(MemoryEquivalence, APeakOfAttentionGrowsAtMostLinearlyWithTheText) {
+  constexpr std::int64_t kFeatures = 768;
+  struct Attending final : nn::Module {
+    nn::SelfAttention attention{*this, "attention", {.features = kFeatures, .heads = 12, .causal = true}};
+    nn::Linear head{*this, "head", {.in = kFeatures, .out = 5}};
+    Tensor forward(const Tensor& x) override { return head(mean(attention(x), {1})); }
+  };
+  const auto peak_of = [&](std::int64_t length) {
+    Job job;
+    job.model = [] { return std::make_unique<Attending>(); };
+    job.sample = {length, kFeatures};
+    job.batch_size = 1;
+    return program_of(job, plain()).memory[0].work;
+  };
+  for (std::int64_t length = 256, peak = peak_of(length); length < 4096; length *= 2) {
+    const std::int64_t next = peak_of(2 * length);
+    EXPECT_LE(next, 2 * peak) << length;
+    peak = next;
+  }
 }
 
 }  // namespace

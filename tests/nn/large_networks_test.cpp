@@ -7,6 +7,7 @@
 #include <tandem/nn/models/gpt2.h>
 #include <tandem/nn/models/inception_v4.h>
 #include <tandem/nn/models/mobilenet_v3.h>
+#include <tandem/nn/models/network_config.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/residual_lstm_net.h>
 #include <tandem/nn/models/transformer.h>
@@ -219,6 +220,21 @@ TEST(LargeNetworks, ABertIgnoresPadding) {
   EXPECT_EQ((Shape{2, 3}), classifier({.ids = text}).shape());
 }
 
+TEST(LargeNetworks, HaveTheDropoutsOfTheirConfigs) {
+  const auto config = [](const char* text) { return engine::JsonInput::parse("config", text); };
+  const Gpt2Options gpt2 =
+      gpt2_options(config(R"({"resid_pdrop": 0.3, "embd_pdrop": 0, "attn_pdrop": 0.2})"));
+  EXPECT_EQ(0.3, gpt2.dropout);
+  EXPECT_EQ(0, gpt2.embedding_dropout);
+  EXPECT_EQ(0.2, gpt2.attention_dropout);
+  const BertOptions bert =
+      bert_options(config(R"({"hidden_dropout_prob": 0.3, "classifier_dropout": null})"));
+  EXPECT_EQ(0.3, bert.dropout);
+  EXPECT_EQ(0.1, bert.attention_dropout);
+  EXPECT_EQ(0.3, bert.head_dropout);
+  EXPECT_EQ(0.5, bert_options(config(R"({"classifier_dropout": 0.5})")).head_dropout);
+}
+
 TEST(LargeNetworks, RefuseSizesThatDoNotFit) {
   expect_error([] { DeepResNet net({.depth = 20}); }, {"depth 20", "18, 34, 50, 101, or 152"});
   expect_error([] { Vit net({.image = 30}); }, {"16 × 16", "30 × 30"});
@@ -226,6 +242,20 @@ TEST(LargeNetworks, RefuseSizesThatDoNotFit) {
   Vit vit({.image = 32, .patch = 8, .width = 8, .hidden = 8, .depth = 1, .heads = 1});
   vit.initialize(1);
   expect_error([&] { vit(Tensor::zeros({DType::f32, {1, 40, 32, 3}})); }, {"32 × 32", "f32[1, 40, 32, 3]"});
+}
+
+// The module and the numbers are those where the image has become too small.
+TEST(LargeNetworks, RefuseImagesThatAreTooSmall) {
+  const auto refused = [](Module& net, std::int64_t side, const std::vector<std::string>& words) {
+    net.initialize(1);
+    expect_error([&] { net(Tensor::zeros({DType::f32, {1, side, side, 3}})); }, words);
+  };
+  Vgg16 vgg({.width = 4, .hidden = 8});
+  refused(vgg, 31, {"features: max_pool2d(f32[1, 1, 1, 32])", "spans 2 pixels", "does not fit into 1"});
+  Xception xception({.width = 2, .middle = 1});
+  refused(xception, 5, {"conv2: conv2d(f32[1, 2, 2, 2]", "spans 3 pixels", "does not fit into 2"});
+  InceptionV4 inception({.width = 6, .blocks_a = 1, .blocks_b = 1, .blocks_c = 1});
+  refused(inception, 74, {"features.", "spans 3 pixels", "does not fit into 2"});
 }
 
 }  // namespace
