@@ -79,6 +79,16 @@ Loaded load(const NetworkWeights& o, std::int64_t samples) {
   return loaded;
 }
 
+// Attention gives a text without words 0, other libraries give it the mean of its padding.
+void require_words(const std::string& name, const Tensor& mask) {
+  const std::vector<double> is_word = mask.values();
+  const std::int64_t length = mask.shape().back();
+  for (std::int64_t first = 0; first < std::ssize(is_word); first += length)
+    if (std::ranges::count(is_word.begin() + first, is_word.begin() + first + length, 0) == length)
+      throw Error(
+          fmt::format("'{}' hides all {} of sample {}", name, counted(length, "word"), first / length));
+}
+
 // A Tensor as the network takes it: images with their channels last, integers and truth values of its dtype.
 Tensor as_input(const nn::NetworkInput& input, Tensor given) {
   if (given.elements() == 0)
@@ -90,8 +100,8 @@ Tensor as_input(const nn::NetworkInput& input, Tensor given) {
           fmt::format("'{}' must be (N,{},H,W), not {}", input.name, channels, to_string(given.type())));
     given = transpose(given, {0, 2, 3, 1});
   }
-  const DType dtype = input.type.dtype;
-  if (given.dtype() == DType::f64 && dtype == DType::f32) given = cast(given, DType::f32);
+  const DType dtype = is_floating(input.type.dtype) ? nn::default_dtype() : input.type.dtype;
+  if (is_floating(given.dtype()) && is_floating(dtype)) given = cast(given, dtype);
   if (!is_floating(given.dtype()) && !is_floating(dtype))
     given = dtype == DType::b8    ? not_equal(given, 0)
             : dtype == DType::i32 ? index32(given)
@@ -105,6 +115,7 @@ Tensor as_input(const nn::NetworkInput& input, Tensor given) {
     throw Error(fmt::format("'{}' must be {} with {} axes, not {}", input.name,
                             dtype == DType::i32 ? "integers" : name_of(dtype), input.type.rank(),
                             to_string(given.type())));
+  if (dtype == DType::b8) require_words(input.name, given);
   return given;
 }
 
@@ -150,12 +161,16 @@ void add_forward_options(CLI::App& command, ForwardOptions& o) {
   command
       .add_option("--output", o.output, "write logits, and with labels the loss, to this safetensors file")
       ->required();
+  command.add_option("--dtype", o.dtype, "type of weights and arithmetic")
+      ->check(CLI::IsMember({"f32", "f64"}))
+      ->capture_default_str();
   command.add_flag("--gradients", o.gradients,
                    "also write grad.NAME for each parameter, named and stored as in the weights");
 }
 
 void forward(const ForwardOptions& o) {
   const std::string output = replaceable("--output", o.output, {o.batch, weights_file(o)});
+  const nn::DtypeScope dtype(o.dtype == "f64" ? DType::f64 : DType::f32);
   StateDict batch = nn::SafetensorsFile(o.batch).read_all();
   Loaded loaded = load(o, 1);
   const nn::WholeNetwork& network = loaded.network;

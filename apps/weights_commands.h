@@ -14,6 +14,7 @@ struct NetworkWeights : NetworkChoice {
 
 struct ForwardOptions : NetworkWeights {
   std::string batch, output;
+  std::string dtype = "f32";  ///< of weights and arithmetic: f32 or f64
   bool gradients = false;
 };
 void add_forward_options(CLI::App& command, ForwardOptions& options);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes originals/ beside itself: small networks of torchvision, timm, transformers, and torch with their own random weights, saved by
-their own functions, and what they compute in f64.
+their own functions, and what they compute in f64. Networks of one size get weights by a formula, which golden_originals_test.cpp has, too.
 
 Needs torch, torchvision, timm, and transformers, which the tests do not (tests/golden/golden_originals_test.cpp). In evaluation mode:
 logits, loss, the norm of each gradient, and the losses of five steps of gradient descent.
@@ -13,13 +13,25 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from make_large_networks import images, words
-
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from originals import ResidualLstmNet  # noqa: E402
 
 FOLDER = pathlib.Path(__file__).with_name("originals")
-RATE = 0.125  # of gradient descent
+
+
+def pattern(shape, seed):
+    """Numbers from -1 to 1 that look random."""
+    x = (torch.arange(torch.Size(shape).numel(), dtype=torch.int64) + 1) * (2 * seed + 40_503) % 2 ** 31
+    x = (x ^ (x >> 15)) * 48_271 % 2 ** 31
+    return ((x ^ (x >> 13)).double() / 2 ** 30 - 1).reshape(shape)
+
+
+def images(side):
+    return pattern((2, side, side, 3), 1).float().permute(0, 3, 1, 2).contiguous()
+
+
+def words():
+    return (1 + torch.arange(18) * 7 % 49).reshape(2, 9)
 
 
 def batch_of_words():
@@ -93,6 +105,41 @@ def vit_torchvision():
     return net, batch_of_images(), lambda net, b: net(b["images"]), cross_entropy
 
 
+def mobilenet():
+    from torchvision.models.mobilenetv3 import MobileNetV3, _mobilenet_v3_conf
+    settings, _ = _mobilenet_v3_conf("mobilenet_v3_large", width_mult=0.1)
+    net = MobileNetV3(settings, last_channel=64, num_classes=7)
+    for module in net.modules():  # their statistics become those of the images
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = None
+    net.train()(images(64))
+    return net, {"images": images(64), "labels": torch.tensor([1, 6])}, lambda net, b: net(b["images"]), cross_entropy
+
+
+@torch.no_grad()
+def by_formula(net, gain, side):
+    """`gain`: the mean weight of a norm."""
+    for name, tensor in net.state_dict(keep_vars=True).items():
+        drawn = pattern(tensor.shape, len(name))
+        if name.endswith("running_var"):
+            tensor.copy_(1 + 0.5 * drawn)
+        elif tensor.dim() == 1:
+            tensor.copy_((gain if name.endswith("weight") else 0) + 0.1 * drawn)
+        elif tensor.dim() > 1:
+            tensor.copy_((6 * len(tensor) / tensor.numel()) ** 0.5 * drawn)
+    return net, {"images": images(side), "labels": torch.tensor([1, 999])}, lambda net, b: net(b["images"]), cross_entropy
+
+
+def torchvision(name):
+    import torchvision
+    return by_formula(torchvision.models.get_model(name), 0.5, 32)
+
+
+def timm(name, gain, side):
+    import timm
+    return by_formula(timm.create_model(name), gain, side)
+
+
 class TextTransformer(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -152,7 +199,9 @@ def gpt2_without_head():
 
 ORIGINALS = {"gpt2": gpt2_with_head, "gpt2-body": gpt2_without_head, "bert": bert_pretraining, "bert-classifier": bert_classifier,
              "vit-huggingface": vit_huggingface, "vit-timm": vit_timm, "vit-torchvision": vit_torchvision, "transformer": transformer,
-             "residual_lstm": residual_lstm, "dlrm": dlrm}
+             "residual_lstm": residual_lstm, "dlrm": dlrm, "mobilenet": mobilenet}
+OF_ONE_SIZE = {"resnet18": lambda: torchvision("resnet18"), "resnet50": lambda: torchvision("resnet50"),
+               "xception": lambda: timm("legacy_xception", 0.4, 64), "inception_v4": lambda: timm("inception_v4", 1, 75)}
 
 
 def name_in_file(name, stored):
@@ -166,8 +215,10 @@ def name_in_file(name, stored):
     return name
 
 
-def computed(net, batch, run, loss_of, stored):
+def computed(net, batch, run, loss_of, stored=()):
     net.eval().double()
+    has_batch_norm = any(isinstance(m, torch.nn.BatchNorm2d) for m in net.modules())  # then larger steps would not converge
+    rate = 2 ** -9 if has_batch_norm else 0.125
     batch = {k: t.double() if t.is_floating_point() else t for k, t in batch.items()}
     losses = []
     for step in range(5):
@@ -181,8 +232,8 @@ def computed(net, batch, run, loss_of, stored):
             norms = {name_in_file(n, stored): p.grad.norm().item() for n, p in net.named_parameters()}
         with torch.no_grad():
             for p in net.parameters():
-                p -= RATE * p.grad
-    return {"logits": logits[:: max(1, len(logits) // 40)].tolist(), "losses": losses, "norms": norms}
+                p -= rate * p.grad
+    return {"rate": rate, "logits": logits[:: max(1, len(logits) // 40)].tolist(), "losses": losses, "norms": norms}
 
 
 def main():
@@ -201,7 +252,10 @@ def main():
         stored = set(__import__("safetensors").safe_open(folder / "model.safetensors", "pt").keys())
         save_file({k: t.contiguous() for k, t in batch.items()}, folder / "batch.safetensors")
         results[name] = computed(net, batch, run, loss, stored)
-    (FOLDER / "results.json").write_text(json.dumps({"rate": RATE, "networks": results}, separators=(",", ":")) + "\n")
+    for name, make in OF_ONE_SIZE.items():
+        net, batch, *rest = make()
+        results[name] = {"side": batch["images"].shape[2], **computed(net, batch, *rest)}
+    (FOLDER / "results.json").write_text(json.dumps({"networks": results}, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
