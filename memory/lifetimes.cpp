@@ -34,26 +34,26 @@ Lifetimes::Lifetimes(const MemoryProblem& p)
     }
   }
 }
-double Lifetimes::recompute_ms(int v, const std::vector<Treatment>& treatments,
+// In the order of recursion, for which chains can be too long.
+double Lifetimes::recompute_ms(int value, const std::vector<Treatment>& treatments,
                                std::vector<int>* needed) const {
   ++call_;
   double ms = 0;
-  add(v, treatments, ms, needed, true);
+  for (std::vector<int> to_visit{value}; !to_visit.empty();) {
+    const int v = to_visit.back();
+    to_visit.pop_back();
+    const Producer& p = producer_[static_cast<std::size_t>(v)];
+    if (!p.exists || seen_[static_cast<std::size_t>(v)] == call_) continue;
+    const Treatment treatment = treatments[static_cast<std::size_t>(v)];
+    const bool there = rest_ms(v) > 0 && (treatment == Treatment::retain || treatment == Treatment::swap);
+    if (there && v != value) continue;
+    const MemoryNode& node = p_.graphs[p.graph].nodes[p.node];
+    for (const int out : node.outputs) seen_[static_cast<std::size_t>(out)] = call_;
+    if (needed && v != value) needed->push_back(v);
+    ms += node.run_ms;
+    to_visit.insert(to_visit.end(), node.inputs.rbegin(), node.inputs.rend());
+  }
   return ms;
-}
-
-void Lifetimes::add(int v, const std::vector<Treatment>& t, double& ms, std::vector<int>* needed,
-                    bool first) const {
-  const Producer& p = producer_[static_cast<std::size_t>(v)];
-  if (!p.exists || seen_[static_cast<std::size_t>(v)] == call_) return;
-  const Treatment treatment = t[static_cast<std::size_t>(v)];
-  const bool there = rest_ms(v) > 0 && (treatment == Treatment::retain || treatment == Treatment::swap);
-  if (there && !first) return;
-  const MemoryNode& node = p_.graphs[p.graph].nodes[p.node];
-  for (const int out : node.outputs) seen_[static_cast<std::size_t>(out)] = call_;
-  if (needed && !first) needed->push_back(v);
-  ms += node.run_ms;
-  for (const int in : node.inputs) add(in, t, ms, needed, false);
 }
 
 }  // namespace tandem::engine

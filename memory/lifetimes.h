@@ -26,7 +26,6 @@ class Lifetimes {
     std::size_t graph, node;
     bool exists;
   };
-  void add(int v, const std::vector<Treatment>& t, double& ms, std::vector<int>* needed, bool first) const;
 
   const MemoryProblem& p_;
   std::vector<Producer> producer_;

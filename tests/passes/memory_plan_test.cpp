@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <tandem/memory/lifetimes.h>
 #include <tandem/memory/memory_machine.h>
 #include <tandem/memory/memory_policies.h>
 
@@ -219,6 +220,18 @@ TEST(MemoryPlan, OptimalPlansOfLargeGraphsAreRefused) {
   expect_error([&] { memory_policy("optimal").make(long_chain, 500); }, {"at most 64 values"});
   for (const char* policy : {"optimal", "checkmate"})
     expect_error([&] { memory_policy(policy).make(ring, 500); }, {"one graph or a pair", "has 3 graphs"});
+}
+
+TEST(MemoryPlan, AChainOfAHundredThousandNodesIsRepeated) {
+  auto rng = generator("long chain");
+  const MemoryProblem p = drawn_problem(rng, 1, 100'000);
+  MemoryDecisions d = retain_all(p);
+  const std::vector<int> candidates = candidates_of(p);
+  for (const int v : candidates) d.values[static_cast<std::size_t>(v)] = Treatment::recompute_and_keep;
+  const auto plan = plan_of(p, d, 0);
+  ASSERT_TRUE(plan);
+  EXPECT_GE(std::ranges::count(plan->plan.steps, Step::recompute, &MemoryStep::kind), 99'999);
+  EXPECT_GE(Lifetimes(p).recompute_ms(candidates.back(), d.values), 0.1 * 99'999);
 }
 
 TEST(MemoryPlan, WrongInstructionsAreNamed) {
