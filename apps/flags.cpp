@@ -424,8 +424,8 @@ std::vector<Flag> simulation_flags() {
        any, always, nothing},
       {"--profile", &O::profile,
        "kernel times from the profile.json of an earlier --simulate --output, with the same network, batch, "
-       "ranks and micro-batches: stages are cut and memory is planned by them; --simulate, which then measures nothing, also needs "
-       "the same stages and schedule",
+       "ranks and micro-batches: stages are cut and memory is planned by them, if it is of this machine; "
+       "--simulate, which then measures nothing, also needs the same stages and schedule",
        any,
        [](const O& o) -> std::string {
          if (o.simulate || !o.memory_plan.empty() || !o.memory_budget.empty()) return "";

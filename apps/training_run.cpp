@@ -141,6 +141,7 @@ void TrainingRun::perform() {
   begin_.schedule = checksum_of(engine::to_json(schedule_of(options_)));
   if (are_processes()) agree_on_arguments();
   if (are_processes() && !options_.simulate) meeting_ = mpi_->comm(comm_options());  // its watch watches all
+  if (profile_ && !options_.simulate) require_profile_of_this_machine();
   make_networks();
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
   const auto forward = [&](std::int64_t n) { return this->forward(data, n); };

@@ -45,6 +45,7 @@ class TrainingRun {
   void perform();
   void meet() const;
   CommOptions comm_options() const;
+  void require_profile_of_this_machine();
   /// Sets the cuts that a plan leaves open.
   void cut(const Graph& forward, Strategy& strategy);
   void agree_on_arguments() const;

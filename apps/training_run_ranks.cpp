@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/machine.h>
 #include <tandem/core/base/rng.h>
 #include <tandem/dist/launch.h>
 #include <tandem/engine.h>
@@ -70,6 +71,17 @@ void TrainingRun::agree_on_arguments() const {
   mine.push_back({"the test data", fnv1a(begin_.test_data)});
   mine.push_back({"the checkpoint that the run continues", fnv1a(start_.digest)});
   mpi_->agree(mine);
+}
+
+// A simulation may be of another machine. Among processes the main rank's counts, which would measure.
+void TrainingRun::require_profile_of_this_machine() {
+  const std::string& theirs = profile_->machine();
+  const std::string ours = RankTalk(meeting_.get(), main_rank()).from_root(machine_name());
+  if (theirs.empty() || theirs == ours) return;
+  if (is_main())
+    log_warning(fmt::format(
+        "the profile of --profile is of another machine ({}; this one is {}): it is not used", theirs, ours));
+  profile_.reset();
 }
 
 std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {

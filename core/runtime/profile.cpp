@@ -10,10 +10,13 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
+#include <tandem/core/base/machine.h>
 #include <tandem/core/runtime/trial_run.h>
 
 namespace tandem::engine {
 namespace {
+
+constexpr const char* kMachine = "machine";
 
 std::string key_of(const Instruction& s, int threads) {
   std::string key = fmt::format("{} {}", threads, signature(*s.op, s.inputs));
@@ -44,10 +47,12 @@ void Profile::take(const Program& program, const IdVector<InstructionId, double>
     ++count;
   }
   for (const auto& [key, of] : sums) seconds_[key] = of.first / of.second;
+  machine_ = machine_name();
 }
 
 void Profile::add(const Profile& other) {
   for (const auto& [key, seconds] : other.seconds_) seconds_[key] = seconds;
+  if (machine_.empty()) machine_ = other.machine_;
 }
 
 std::optional<double> Profile::find(const Instruction& instruction, int threads) const {
@@ -73,7 +78,11 @@ Profile Profile::parse(const std::string& what, const std::string& json) {
   for (const char* other : {"stages", "layers", "graphs"})
     if (j[other].present())
       throw Error(fmt::format("{} is of {}; here it must be of kernels: profile.json of a run", what, other));
-  for (const auto& [key, seconds] : j.entries()) p.seconds_[key] = seconds.number(0, 0, kYear);
+  for (const auto& [key, value] : j.entries())
+    if (key == kMachine)
+      p.machine_ = value.text();
+    else
+      p.seconds_[key] = value.number(0, 0, kYear);
   return p;
 }
 
@@ -81,7 +90,11 @@ Profile Profile::read(const std::string& file) {
   return parse(fmt::format("profile '{}'", file), read_text("profile", file));
 }
 
-std::string Profile::to_json() const { return nlohmann::json(seconds_).dump(1) + "\n"; }
+std::string Profile::to_json() const {
+  nlohmann::json j = seconds_;
+  if (!machine_.empty()) j[kMachine] = machine_;
+  return j.dump(1) + "\n";
+}
 
 void Profile::write(const std::string& file) const {
   std::ofstream out(file);

@@ -10,7 +10,7 @@
 
 namespace tandem::engine {
 
-/// Seconds that instructions take alone on this machine, by signature (op, attributes, types) and team size.
+/// Seconds that instructions take alone on a machine, by signature (op, attributes, types) and team size.
 /// Simulations take the costs of compute and copy instructions from it, including those that the host fills
 /// or reads. A transfer between stages costs at least a copy in memory.
 class Profile {
@@ -27,7 +27,10 @@ class Profile {
   /// Throws Error naming the op if it was not measured.
   double seconds(const Instruction& instruction, int threads) const;
 
-  /// {"<threads> <signature>": seconds, …}
+  /// The machine that was measured (machine_name()); empty if a file does not say.
+  const std::string& machine() const { return machine_; }
+
+  /// {"machine": "…", "<threads> <signature>": seconds, …}
   std::string to_json() const;
   /// Reads that. Throws Error that begins with `what`.
   static Profile parse(const std::string& what, const std::string& json);
@@ -36,7 +39,7 @@ class Profile {
   void write(const std::string& file) const;
 
  private:
-  std::string what_ = "the profile";
+  std::string what_ = "the profile", machine_;
   std::map<std::string, double> seconds_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/machine.h>
 #include <tandem/pipeline/schedule_file.h>
 #include <tandem/pipeline/schedules.h>
 
@@ -64,6 +65,15 @@ TEST_F(CliPipelines, CutsByMeasuredKernelsAndKeepsTheCutsWhenItResumes) {
   losses(pipeline + "--ranks 2 --batch-size 32 --allreduce ddp" + profile,
          "buckets");  // none crosses the cut
   losses(pipeline, "default");
+  EXPECT_EQ(engine::machine_name(), seconds.at("machine"));
+  seconds["machine"] = "another, 3 cores";
+  const std::string elsewhere = " --profile " + write("elsewhere.json", seconds.dump());
+  const Ended foreign = run(job(pipeline + elsewhere + " --output " + file("foreign")));
+  ASSERT_EQ(0, foreign.status) << foreign.err;
+  EXPECT_NE(std::string::npos, foreign.out.find("is of another machine (another, 3 cores; this one is "))
+      << foreign.out;
+  EXPECT_EQ(json{"block0"}, cuts("foreign"));
+  EXPECT_TRUE(succeeds(job(pipeline + "--simulate" + elsewhere)));
   const auto whole = losses(pipeline + "--checkpoint-every 3" + profile, "whole");
   EXPECT_EQ(json{"block0"}, cuts("default"));
   EXPECT_NE(json{"block0"}, cuts("whole"));

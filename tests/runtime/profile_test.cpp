@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/machine.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/runtime/profile.h>
 #include <tandem/core/runtime/trial_run.h>
@@ -112,6 +113,8 @@ TEST(Profile, RoundTripsAndRefusesUnknownInstructions) {
   profile.write(file);
   const Profile read = Profile::read(file);
   std::filesystem::remove(file);
+  EXPECT_EQ(machine_name(), read.machine());
+  EXPECT_EQ("", Profile::parse("older", "{}").machine());
   for (const Instruction& s : p.instructions) EXPECT_EQ(profile.seconds(s, 1), read.seconds(s, 1)) << s.name;
   job.batch_size = 16;
   const Program larger = program_of(job, {});
