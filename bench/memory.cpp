@@ -6,6 +6,7 @@
 
 #include <tandem/core/base/contains.h>
 #include <tandem/core/base/units.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/core/runtime/profile.h>
 #include <tandem/memory/memory_policies.h>
 #include <tandem/plan/build.h>
@@ -43,6 +44,17 @@ CopyLink link_for(MemoryProblem problem, double slowdown) {
   return problem.link;
 }
 
+// The batches of a ring overlap, so they run together, and what filling and draining take is left out.
+double batch_seconds(Session& session, int steps) {
+  const auto seconds = [&](int n) {
+    const double begin = steady_seconds();
+    session.run(1, n);
+    return steady_seconds() - begin;
+  };
+  return (seconds(2 * steps) - seconds(steps)) / steps;
+}
+
+// Several models are a ring of arrays of one, compared with as many steps of one model alone.
 void measure(const Options& o) {
   const nn::WholeNetwork net = nn::make_network(
       o.network, contains(nn::network_names(), o.network) ? "cifar" : nn::purpose_of(o.network), o.batch);
@@ -50,19 +62,26 @@ void measure(const Options& o) {
   const Graph forward = nn::traced_loss(net);
   Strategy s{.optimizer = SgdOptions{.momentum = 0.9}, .threads = o.threads};
   apps::DrawnInputs host(net);
+  const Program one = build(forward, s);
+  s.models = o.models;
+  if (o.models > 1) s.arrays.assign(static_cast<std::size_t>(o.models), 1);
   const Program plain = build(forward, s);
+  const StateDict initial =
+      o.models == 1 ? net.module->state()
+                    : stack_states(std::vector(static_cast<std::size_t>(o.models), net.module->state()));
   Profile profile;
-  profile.measure(plain, cpu_kernels(), host, net.module->state());
+  profile.measure(plain, cpu_kernels(), host, initial);
   s.profile = std::make_shared<const Profile>(profile);
   s.memory_plan = "none";
   s.copy_link = link_for(memory_plans(forward, s)[0].step.problem, o.slowdown);
   const std::int64_t state = plain.memory[0].state, above = planned_peak(plain) - state;
-  fmt::print("{}, batch {}, {} threads: {:.1f} MB of state, {:.1f} MB above it; link {:.2f} GB/s\n",
-             o.network, o.batch, o.threads, static_cast<double>(state) / 1e6,
+  fmt::print("{} x {}, batch {}, {} threads: {:.1f} MB of state, {:.1f} MB above it; link {:.2f} GB/s\n",
+             o.models, o.network, o.batch, o.threads, static_cast<double>(state) / 1e6,
              static_cast<double>(above) / 1e6, s.copy_link.bytes_per_ms / 1e6);
   s.memory_plan = o.policy;
-  Session unlimited(plain, thread_comms(1), host, {});
+  Session unlimited(one, thread_comms(1), host, {});
   unlimited.load(net.module->state());
+  unlimited.run(0, 1);
   for (const double share : o.shares) {
     s.memory_budget = state + static_cast<std::int64_t>(share * static_cast<double>(above));
     const double begin = steady_seconds();
@@ -70,11 +89,12 @@ void measure(const Options& o) {
     const double build_seconds = steady_seconds() - begin;
     const auto plans = memory_plans(forward, s);
     Session limited(planned, thread_comms(1), host, {});
-    limited.load(net.module->state());
+    limited.load(initial);
+    limited.run(0, 1);
     std::vector<double> ratios, ms;
     for (int i = 0; i < o.rounds; ++i) {
-      const double without = median(step_seconds(unlimited, o.steps)),
-                   with = median(step_seconds(limited, o.steps));
+      const double without = o.models * batch_seconds(unlimited, o.steps),
+                   with = batch_seconds(limited, o.steps);
       ratios.push_back(with / without);
       ms.push_back(with * kMsPerSecond);
     }
@@ -83,7 +103,7 @@ void measure(const Options& o) {
                                 std::numeric_limits<std::int64_t>::max())
                             ->cost.time_ms;
     fmt::print(
-        "  {:4.0f} % of it: {:.3f} of the step without a budget ({:.3f} predicted), {:.1f} ms; peak {:.1f} of {:.1f} "
+        "  {:4.0f} % of it: {:.3f} of the time without a budget ({:.3f} predicted), {:.1f} ms; peak {:.1f} of {:.1f} "
         "MB{}, extent {:.3f} of the live peak; built in {:.1f} s\n",
         100 * share, median(ratios), cost.time_ms / none, median(ms),
         static_cast<double>(planned_peak(planned)) / 1e6, static_cast<double>(s.memory_budget) / 1e6,
@@ -180,17 +200,53 @@ void gaps(int count, const std::vector<int>& layers) {
   }
 }
 
+// How often another policy's plan is faster than mu-two+'s, for graphs of 100 to 400 nodes.
+void compare_policies(int count) {
+  std::mt19937_64 rng(3);
+  const MemoryPolicy& ours = memory_policy("mu-two+");
+  int faster = 0, alone_infeasible = 0;
+  double most = 0, slowest = 0;
+  std::string by;
+  for (int i = 0; i < count; ++i) {
+    const int graphs = 1 + i % 2, layers = std::uniform_int_distribution(50, 200)(rng) / graphs;
+    const MemoryProblem p = random_problem(rng, layers, graphs);
+    const std::int64_t limit = share_of(p, std::uniform_real_distribution<double>(0, 0.9)(rng));
+    const double begin = steady_seconds();
+    const CostedPlan mine = ours.make(p, limit);
+    slowest = std::max(slowest, steady_seconds() - begin);
+    bool behind = false;
+    for (const MemoryPolicy& other : memory_policies()) {
+      if (other.name == ours.name || other.name == "optimal" || other.name == "checkmate") continue;
+      const MemoryCost cost = other.make(p, limit).cost;
+      if (cost.peak_bytes > limit) continue;
+      if (mine.cost.peak_bytes > limit) ++alone_infeasible;
+      if (const double gap = mine.cost.time_ms / cost.time_ms - 1; gap > 1e-9) {
+        behind = true;
+        if (gap > most) most = gap, by = other.name;
+      }
+    }
+    faster += behind;
+  }
+  fmt::print(
+      "{} graphs and pairs of 100 to 400 nodes: another policy is faster for {} ({:.2f} % at most{}), and fits "
+      "{} times where mu-two+ does not; mu-two+ plans for {:.2f} s at most\n",
+      count, faster, 100 * most, by.empty() ? "" : ", " + by, alone_infeasible, slowest);
+}
+
 }  // namespace
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
   CLI::App app{"Measures training within a memory budget, and the planners of memory.", "bench_memory"};
   tandem::bench::Options o;
-  int count = 200;
+  int count = 200, compared = 0;
   bool large = false;
   std::vector<int> layers{6, 2};
   app.add_option("network", o.network, "network to train")->capture_default_str();
   app.add_option("-b,--batch-size", o.batch)->capture_default_str();
+  app.add_option("--models", o.models, "in a ring: one's backward beside the next one's forward")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
   app.add_option("--threads", o.threads)->capture_default_str();
   app.add_option("--rounds", o.rounds)->capture_default_str();
   app.add_option("--steps", o.steps)->capture_default_str();
@@ -204,10 +260,13 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->expected(2)
       ->capture_default_str();
+  app.add_option("--compare", compared, "random graphs of 100 to 400 nodes to compare all policies on")
+      ->capture_default_str();
   app.add_flag("--large", large, "plan 2,000 nodes");
   return tandem::apps::run_program(app, argc, argv, [&] {
     if (o.rounds > 0) tandem::bench::measure(o);
     if (large) tandem::bench::plan_large();
     if (count > 0) tandem::bench::gaps(count, layers);
+    if (compared > 0) tandem::bench::compare_policies(compared);
   });
 }
