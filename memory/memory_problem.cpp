@@ -84,7 +84,7 @@ class Reader {
   }
 
   // Every value is made once, before it is read, and belongs to one graph; parameters and inputs are never
-  // made. Forward comes first.
+  // made. In a ring forward comes first.
   void check_values() const {
     enum { kUnknown = -1 };
     std::vector<int> graph_of(problem_.values.size(), kUnknown);
@@ -104,7 +104,7 @@ class Reader {
         of = g;
       };
       for (const MemoryNode& node : graph.nodes) {
-        if (node.phase == Phase::forward && !in_forward)
+        if (node.phase == Phase::forward && !in_forward && problem_.is_ring())
           refuse("forward node '{}' of graph '{}' comes after nodes of backward or update", node.name,
                  graph.name);
         in_forward = node.phase == Phase::forward;

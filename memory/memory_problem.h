@@ -61,7 +61,7 @@ struct MemoryProblem {
 
 /// Reads a problem from a JSON file (docs/memory.md). Throws Error naming the file, and saying where it is
 /// malformed: unknown or missing keys, numbers out of range, ids that are unknown or doubled, values that two
-/// nodes make or that are read before they are made, phases out of order.
+/// nodes make or that are read before they are made, phases of a ring out of order.
 MemoryProblem read_memory_problem(const std::string& file);
 /// Returns the text of such a file.
 std::string to_json(const MemoryProblem& problem);

@@ -1,5 +1,6 @@
 // Plans of memory: instruction lists that an independent interpreter replays.
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
@@ -14,6 +15,7 @@
 #include "drawn_memory_problem.h"
 #include "expect_error.h"
 #include "seed.h"
+#include "temporary_directory.h"
 
 namespace tandem::testing {
 using namespace engine;
@@ -137,6 +139,31 @@ TEST(MemoryPlan, TheHostKeepsWhatIsCopiedBackLater) {
     most = std::max(most, peak);
   }
   EXPECT_GT(most, 100);
+}
+
+// Two arrays of models in one step: the second one's forward comes after the first one's updates.
+TEST(MemoryPlan, AGraphMayHaveForwardAfterBackward) {
+  auto rng = generator("in turn");
+  const TemporaryDirectory directory;
+  for (int i = 0; i < 5; ++i) {
+    SCOPED_TRACE(i);
+    MemoryProblem p = drawn_problem(rng, 2, 1 + i % 2);
+    auto& nodes = p.graphs[0].nodes;
+    nodes.insert(nodes.end(), p.graphs[1].nodes.begin(), p.graphs[1].nodes.end());
+    p.graphs.pop_back();
+    std::ofstream(directory.file("problem.json")) << to_json(p);
+    const MemoryProblem read = read_memory_problem(directory.file("problem.json"));
+    const std::int64_t all = memory_policy("none").make(read, 0).cost.peak_bytes, limit = all * 8 / 10;
+    for (const MemoryPolicy& policy : memory_policies()) {
+      if (policy.name == "optimal" && i > 1) continue;  // it takes seconds
+      SCOPED_TRACE(policy.name);
+      const MemoryResult result = plan_memory(read, limit, policy);
+      expect_replays(read, result.best);
+      if (result.feasible) {
+        EXPECT_LE(result.best.cost.peak_bytes, limit);
+      }
+    }
+  }
 }
 
 TEST(MemoryPlan, PoliciesKeepTheLimitOrSayWhatTheyNeed) {
