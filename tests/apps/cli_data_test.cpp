@@ -1,7 +1,11 @@
 // The programs as a user sees them: data that are augmented, loaded ahead, truncated, damaged.
+#include <sched.h>
+
 #include <cmath>
 #include <fstream>
 #include <regex>
+
+#include <fmt/format.h>
 
 #include "cli.h"
 
@@ -131,6 +135,22 @@ TEST_F(CliData, ReportsWhenThreadsShareCores) {
                 .out.find("warning: 2 computing threads and 1 loading thread share 2 cores"));
   EXPECT_NE(std::string::npos,
             run(two + "-j 2").out.find("warning: 1 computing thread and 2 loading threads share 2 cores"));
+}
+
+TEST_F(CliData, ATeamIsNoLargerThanTheCoresItMayUseUnlessAskedFor) {
+  cpu_set_t allowed;
+  ASSERT_EQ(0, sched_getaffinity(0, sizeof allowed, &allowed));
+  int first = 0;
+  while (!CPU_ISSET(first, &allowed)) ++first;
+  const std::string job = fmt::format("taskset -c {} ", first) + kTrain + "--arch mlp --steps 2 --output ";
+  const Ended one = run(job + file("one"));
+  ASSERT_EQ(0, one.status) << one.err;
+  EXPECT_EQ(1, read("one/args.json").at("threads"));
+  EXPECT_EQ(std::string::npos, one.out.find("warning")) << one.out;
+  const Ended two = run(job + file("two") + " --threads 2");
+  ASSERT_EQ(0, two.status) << two.err;
+  EXPECT_EQ(2, read("two/args.json").at("threads"));
+  EXPECT_NE(std::string::npos, two.out.find("warning: 2 computing threads share 1 core\n")) << two.out;
 }
 
 TEST_F(CliData, ABoundTeamUsesAsManyCoresAsAFreeOne) {
