@@ -88,7 +88,7 @@ class Reader {
   void check_values() const {
     enum { kUnknown = -1 };
     std::vector<int> graph_of(problem_.values.size(), kUnknown);
-    std::vector<bool> made(problem_.values.size());
+    std::vector<bool> made(problem_.values.size()), read_in_backward(problem_.values.size());
     const auto is_given = [&](int v) {
       const auto kind = problem_.values[static_cast<std::size_t>(v)].kind;
       return kind == MemoryValue::Kind::parameter || kind == MemoryValue::Kind::input;
@@ -112,6 +112,10 @@ class Reader {
           use(v, node);
           if (!is_given(v) && !made[static_cast<std::size_t>(v)])
             refuse("node '{}' reads value {} before a node makes it", node.name, id(v));
+          if (node.phase != Phase::forward)
+            read_in_backward[static_cast<std::size_t>(v)] = true;
+          else if (!is_given(v) && read_in_backward[static_cast<std::size_t>(v)])
+            refuse("forward node '{}' reads value {} after nodes of backward or update", node.name, id(v));
         }
         for (const int v : node.outputs) {
           use(v, node);

@@ -34,8 +34,10 @@ struct MemoryNode {
 
 struct MemoryGraph {
   std::string name;
-  std::vector<MemoryNode> nodes;  ///< in list order: forward first, then backward and update
-  /// Returns the number of nodes of forward, which is the place of the first node of backward.
+  /// In list order. Of a ring forward comes first, then backward and update; otherwise it may come again, as
+  /// of a second array of models, but then it reads nothing that backward has read.
+  std::vector<MemoryNode> nodes;
+  /// Returns the number of nodes of forward.
   int forward_nodes() const {
     return static_cast<int>(std::ranges::count(nodes, Phase::forward, &MemoryNode::phase));
   }

@@ -166,6 +166,24 @@ TEST(MemoryPlan, AGraphMayHaveForwardAfterBackward) {
   }
 }
 
+// It would have to come back, or be computed again, for forward.
+TEST(MemoryPlan, ForwardMayNotReadWhatBackwardHasRead) {
+  const MemoryProblem p{.graphs = {{"g",
+                                    {{"F1", Phase::forward, 1, 0, {0}, {1}},
+                                     {"B1", Phase::backward, 1, 0, {1}, {2}},
+                                     {"F2", Phase::forward, 1, 0, {1}, {3}}}}},
+                        .values = {{10, 8, Kind::input},
+                                   {11, 8, Kind::intermediate},
+                                   {12, 8, Kind::gradient},
+                                   {13, 8, Kind::output}},
+                        .link = {},
+                        .static_bytes = 0};
+  const TemporaryDirectory directory;
+  std::ofstream(directory.file("problem.json")) << to_json(p);
+  expect_error([&] { read_memory_problem(directory.file("problem.json")); },
+               {"forward node 'F2' reads value 11 after nodes of backward or update"});
+}
+
 TEST(MemoryPlan, PoliciesKeepTheLimitOrSayWhatTheyNeed) {
   auto rng = generator("memory policies");
   for (int i = 0; i < 24; ++i) {
