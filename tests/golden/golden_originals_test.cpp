@@ -150,10 +150,11 @@ std::map<std::string, Original> originals() {
                                               .classes = 7, .width = 0.1, .hidden = 64}),
                                           "images");
                       }};
-  for (const char* name : {"resnet18", "resnet50", "xception", "inception_v4"})
+  for (const char* name : {"resnet18", "resnet50", "mobilenet_v3_large", "xception", "inception_v4"})
     all[name] = {"", [=] { return nn::make_network(name, "imagenet", 2); }};
   all["resnet18"].gain = all["resnet50"].gain = 0.5;
   all["xception"].gain = 0.4;
+  all["mobilenet_v3_large"].gain = 0.8;
   all["inception_v4"].gain = 1;
   return all;
 }
@@ -232,8 +233,8 @@ TEST_P(GoldenOriginals, GiveTheSame) {
       for (const auto& [key, stored] :
            nn::stored_tensors(module, nn::file_layout(module, original.library))) {
         if (stored.pieces[0].parameter.buffer) continue;
-        EXPECT_NEAR(expected.at("norms").at(name_in_file(name, key)), norm_of(stored), tolerance * longest)
-            << key;
+        const double norm = expected.at("norms").at(name_in_file(name, key));  // some are 0 but for rounding
+        EXPECT_NEAR(norm, norm_of(stored), 10 * tolerance * norm + 0.1 * tolerance * longest) << key;
         ++compared;
       }
       EXPECT_EQ(expected.at("norms").size(), compared);
@@ -268,8 +269,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, GoldenOriginals,
     ::testing::Combine(::testing::Values("gpt2", "gpt2-body", "bert", "bert-classifier", "vit-huggingface",
                                          "vit-timm", "vit-torchvision", "transformer", "residual_lstm",
-                                         "dlrm", "mobilenet", "resnet18", "resnet50", "xception",
-                                         "inception_v4"),
+                                         "dlrm", "mobilenet", "resnet18", "resnet50", "mobilenet_v3_large",
+                                         "xception", "inception_v4"),
                        ::testing::Values(DType::f32, DType::f64)),
     [](const auto& info) {
       std::string name = std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));

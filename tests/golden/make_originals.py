@@ -130,9 +130,9 @@ def by_formula(net, gain, side):
     return net, {"images": images(side), "labels": torch.tensor([1, 999])}, lambda net, b: net(b["images"]), cross_entropy
 
 
-def torchvision(name):
+def torchvision(name, gain):
     import torchvision
-    return by_formula(torchvision.models.get_model(name), 0.5, 32)
+    return by_formula(torchvision.models.get_model(name), gain, 64)
 
 
 def timm(name, gain, side):
@@ -200,7 +200,8 @@ def gpt2_without_head():
 ORIGINALS = {"gpt2": gpt2_with_head, "gpt2-body": gpt2_without_head, "bert": bert_pretraining, "bert-classifier": bert_classifier,
              "vit-huggingface": vit_huggingface, "vit-timm": vit_timm, "vit-torchvision": vit_torchvision, "transformer": transformer,
              "residual_lstm": residual_lstm, "dlrm": dlrm, "mobilenet": mobilenet}
-OF_ONE_SIZE = {"resnet18": lambda: torchvision("resnet18"), "resnet50": lambda: torchvision("resnet50"),
+OF_ONE_SIZE = {"resnet18": lambda: torchvision("resnet18", 0.5), "resnet50": lambda: torchvision("resnet50", 0.5),
+               "mobilenet_v3_large": lambda: torchvision("mobilenet_v3_large", 0.8),
                "xception": lambda: timm("legacy_xception", 0.4, 64), "inception_v4": lambda: timm("inception_v4", 1, 75)}
 
 
