@@ -52,10 +52,11 @@ std::string of_models(const std::vector<double>& values, int decimals, const cha
   }
   std::vector<double> numbers;
   std::ranges::copy_if(values, std::back_inserter(numbers), [](double x) { return !std::isnan(x); });
-  if (numbers.empty()) return "-";
+  const std::string all = counted(std::ssize(values), "model");
+  if (numbers.empty()) return "- of " + all;
   const auto [least, most] = std::ranges::minmax(numbers);
-  return fmt::format("{} to {}{} of {}", shown(least), shown(most), unit,
-                     counted(std::ssize(numbers), "model"));
+  const std::string of = numbers.size() == values.size() ? all : fmt::format("{} of {}", numbers.size(), all);
+  return fmt::format("{} to {}{} of {}", shown(least), shown(most), unit, of);
 }
 
 std::string accuracy_line(const std::vector<double>& accuracy) {
@@ -141,7 +142,7 @@ void TrainingRun::perform() {
   begin_.schedule = checksum_of(engine::to_json(schedule_of(options_)));
   if (are_processes()) agree_on_arguments();
   if (are_processes() && !options_.simulate) meeting_ = mpi_->comm(comm_options());  // its watch watches all
-  if (profile_ && !options_.simulate) require_profile_of_this_machine();
+  if (profile_ && !options_.simulate && !options_.evaluate) require_profile_of_this_machine();
   make_networks();
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
   const auto forward = [&](std::int64_t n) { return this->forward(data, n); };

@@ -81,9 +81,11 @@ TEST_F(CliSweep, OfManyModelsPrintsTheLeastAndTheMost) {
   EXPECT_TRUE(std::regex_search(
       sweep.out, std::regex("epoch 0  train loss [0-9.]+ to [0-9.]+ of 13 models  " + numbers + "\n")))
       << sweep.out;
-  EXPECT_TRUE(std::regex_search(
-      sweep.out, std::regex("\n" + numbers + "  train loss [0-9.]+ to [0-9.]+ of 13 models")))
+  EXPECT_TRUE(std::regex_search(sweep.out,
+                                std::regex("\n" + numbers + "  train loss [0-9.]+ to [0-9.]+ of 13 models")))
       << sweep.out;
+  const Ended half = succeed(base() + "--arch mlp -b 50 --steps 3 --sweep 'lr=1e18,0.01;seed=1,2,3,4,5,6,7'");
+  EXPECT_NE(std::string::npos, half.out.find(" % of 7 of 14 models")) << half.out;
 }
 
 TEST_F(CliSweep, TakesTurnsByEpoch) {
