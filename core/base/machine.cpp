@@ -1,5 +1,6 @@
 #include <tandem/core/base/machine.h>
 
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -18,7 +19,9 @@ std::string processor() {
     const std::size_t colon = line.find(": ");
     if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
-  return "unknown processor";
+  utsname system{};
+  uname(&system);
+  return fmt::format("{} processor", system.machine);
 }
 
 }  // namespace
