@@ -93,8 +93,10 @@ void measure(const Options& o) {
     limited.run(0, 1);
     std::vector<double> ratios, ms;
     for (int i = 0; i < o.rounds; ++i) {
-      const double without = o.models * batch_seconds(unlimited, o.steps),
-                   with = batch_seconds(limited, o.steps);
+      const auto seconds = [&](Session& session) {
+        return o.models == 1 ? median(step_seconds(session, o.steps)) : batch_seconds(session, o.steps);
+      };
+      const double without = o.models * seconds(unlimited), with = seconds(limited);
       ratios.push_back(with / without);
       ms.push_back(with * kMsPerSecond);
     }
