@@ -61,7 +61,7 @@ class MeasuredLayers : public ::testing::Test {
     measured.measure(layers_program(graph_, strategy_), cpu_kernels(), host, net_.state());
     nlohmann::json seconds = nlohmann::json::parse(measured.to_json());
     for (auto& [key, value] : seconds.items())
-      value = 1e-3 * (key.find("48") == std::string::npos ? 1 : last_ms);
+      if (value.is_number()) value = 1e-3 * (key.find("48") == std::string::npos ? 1 : last_ms);
     return read(seconds.dump());
   }
   Profile read(const std::string& text) const {
