@@ -40,8 +40,8 @@ std::string own_group() {
   return "";
 }
 
-// A name that no other machine has: of this boot, or else of the host.
-std::string machine_name() {
+// A name that no other running machine has: that of its boot, or else of the host.
+std::string boot_name() {
   std::string name;
   if (std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), name)) return name;
   utsname host{};
@@ -55,7 +55,7 @@ std::vector<MemoryPool> memory_pools() {
   const std::int64_t available = number_in("/proc/meminfo", "MemAvailable:"),
                      swap = number_in("/proc/meminfo", "SwapFree:");
   if (available == kUnknown) return {};
-  const std::string machine = machine_name();
+  const std::string machine = boot_name();
   std::vector<MemoryPool> pools{{fnv1a(machine), (available + (swap == kUnknown ? 0 : swap)) * kKiB}};
   for (std::string group = own_group();; group = group.substr(0, group.rfind('/'))) {
     const std::string folder = "/sys/fs/cgroup" + group, at = folder + "/memory.";
