@@ -6,6 +6,7 @@
 
 #include <tandem/core/base/contains.h>
 #include <tandem/engine.h>
+#include <tandem/plan/dense_tables.h>
 
 #include "ceilings.h"
 #include "command_line.h"
@@ -102,11 +103,7 @@ void measure(const std::string& name, const Options& o, const Ceilings& most) {
              1e3 * step, 1e3 * seconds[0], work.flops / step / 1e9, 100 * work.flops / step / most.flops,
              1e3 * alone, 100 * alone / step, work.bytes / 1e9, build_seconds,
              static_cast<double>(planned_peak(p)) / 1e6);
-  std::map<std::string, int> dense;  // tables, by why their updates are
-  for (const TableUpdate& table : table_updates(forward, s))
-    if (!table.why_not.empty()) ++dense[table.why_not];
-  for (const auto& [why, tables] : dense)
-    fmt::print("  {} with a dense update: {}\n", counted(tables, "table"), why);
+  for (const std::string& why : dense_tables(forward, s)) fmt::print("  {}\n", why);
   if (!o.kernels) return;
   for (const Kernels& k : kernels)
     fmt::print("  {:3} x {:8.3f} ms in the step, {:8.3f} alone  {}\n", k.count, 1e3 * k.in_step,

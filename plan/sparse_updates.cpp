@@ -130,7 +130,6 @@ class Search {
     found.form = std::move(form);
     found.form.parts.back() += 1;
     found.lookups.push_back({g_.value(v).producer, node.inputs[1], node.inputs[0], as<MappedOp>(node)});
-    if (g_.type(node.inputs[0]).dtype != table.type.dtype) throw Dense{"its gradient has another dtype"};
   }
 
   static std::string described(const Node& node) {
@@ -162,7 +161,7 @@ void require_plain_sgd(const Node& update) {
   if (!sgd) throw Dense{fmt::format("{} moves every row", update.op->label())};
   if (sgd->has_velocity()) throw Dense{"momentum moves every row"};
   if (sgd->options.weight_decay != 0) throw Dense{"weight decay moves every row"};
-  if (sgd->guarded) throw Dense{"a rule over all gradients decides on its update"};
+  if (sgd->guarded) throw Dense{"a rule over all gradients, or a mask of models, decides on its update"};
 }
 
 class SparseUpdates {

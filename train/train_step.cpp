@@ -13,6 +13,7 @@
 #include <tandem/dist/thread_comm.h>
 #include <tandem/ops/varied.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/dense_tables.h>
 #include <tandem/train/model_inputs.h>
 #include <tandem/train/state_link.h>
 
@@ -358,6 +359,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     StateDict state = state_of(graph);
     carry(graph, state, options_.strategy.models);
     Program made = build(graph, options_.strategy);
+    if (options_.log) std::ranges::for_each(dense_tables(graph, options_.strategy), options_.log);
     ResultTypes results = results_of(made);
     auto session = std::make_unique<Session>(std::move(made), thread_comms(options_.strategy.ranks()), *feed_,
                                              options_.session);

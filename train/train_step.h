@@ -26,8 +26,9 @@ struct TrainStepOptions {
   /// trains, so that steps which train different parts draw different numbers; without modules they are 0, 1,
   /// …
   std::vector<std::uint64_t> seeds{};
-  int most_programs = 8;                          ///< kept at most; each combination of input types has one
-  std::function<void(const std::string&)> log{};  ///< called when a Program is made
+  int most_programs = 8;  ///< kept at most; each combination of input types has one
+  /// Called when a Program is made, and for the first one with each reason for dense updates of tables.
+  std::function<void(const std::string&)> log{};
   /// Called once, when a batch needs another Program although most_programs are kept; by default it prints to
   /// standard error.
   std::function<void(const std::string&)> warn = print_warning;

@@ -6,6 +6,7 @@
 #include <tandem/dist/thread_comm.h>
 #include <tandem/ops/varied.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/dense_tables.h>
 #include <tandem/train/all_reduce_tuning.h>
 #include <tandem/train/feed.h>
 #include <tandem/train/model_inputs.h>
@@ -139,6 +140,11 @@ void Trainer::add_tuning() {
       },
       all_reduce_key(forward, s, static_cast<double>(samples), processes, main_rank()), std::move(o),
       length_.total, RankTalk(processes, main_rank()));
+}
+
+std::vector<std::string> Trainer::dense_tables() const {
+  const Strategy& s = strategy_;
+  return engine::dense_tables(forward(options_.batch_size / s.replicas / s.microbatches, true), s);
 }
 
 bool Trainer::all_reduces_are_planned() const { return !tuning_ || tuning_->is_planned(); }

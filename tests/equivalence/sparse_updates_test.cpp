@@ -6,12 +6,16 @@
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/nn/layers.h>
+#include <tandem/nn/models/whole_networks.h>
+#include <tandem/ops/copy.h>
 #include <tandem/ops/embedding_bag.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/optimizer.h>
 
 #include "training_run.h"
 
@@ -71,6 +75,30 @@ template <BagMode mode, bool long_first> struct UnlikeBags final : nn::Module {
     const Tensor a = flatten(embedding_bag({table}, long_first ? six : one, mode)),
                  b = flatten(embedding_bag({table}, long_first ? one : six, mode));
     return head(concat({a, b, both}, 1));
+  }
+};
+
+// The table is looked up before and after the cut at `head`.
+struct OnTwoStages final : Words {
+  nn::Linear last{*this, "last", {.in = kFeatures, .out = 5}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor scores = Words::forward(x);
+    return scores + last(mean(table(ids_of(x * x)), {1}));
+  }
+};
+// Both a lookup of single rows and a bag read it.
+struct BagAndLookup final : Words {
+  Tensor forward(const Tensor& x) override {
+    const Tensor bag = embedding_bag({table.weight}, reshape(ids_of(x), {x.size(0), 1, x.size(1)}));
+    return head(tanh(hidden(mean(table(ids_of(x)), {1}) + flatten(bag))));
+  }
+};
+// The gradients of bags do not add to one another in one op.
+struct TwoBags final : Words {
+  Tensor forward(const Tensor& x) override {
+    const Tensor ids = reshape(ids_of(x), {x.size(0), 1, x.size(1)});
+    return head(tanh(
+        hidden(flatten(embedding_bag({table.weight}, ids) * embedding_bag({table.weight}, scale(ids, 0))))));
   }
 };
 
@@ -170,15 +198,58 @@ TEST(SparseUpdates, HaveTheBitsOfDenseOnesInPipelines) {
 }
 
 // Only reads and the update give an array of the table's size.
-void expect_no_gradient_of_tables(const Job& job, const Shape& table) {
-  const Graph g = planned_graph(trace_job(job, 8), sgd());
-  for (const Node& n : g.nodes())
+void expect_no_gradient_of_tables(const Graph& planned, const Shape& table) {
+  for (const Node& n : planned.nodes())
     for (const ValueId v : n.outputs)
-      EXPECT_TRUE(g.type(v).shape != table || as<ReadOp>(n) || n.op->name() == "sparse_sgd_update")
+      EXPECT_TRUE(planned.type(v).shape != table || as<ReadOp>(n) || n.op->name() == "sparse_sgd_update")
           << n.op->label();
+}
+void expect_no_gradient_of_tables(const Job& job, const Shape& table) {
+  expect_no_gradient_of_tables(planned_graph(trace_job(job, 8), sgd()), table);
 }
 TEST(SparseUpdates, MakeNoGradientOfTheTable) {
   expect_no_gradient_of_tables(job_of<Words>(), {kRows, kFeatures});
+}
+
+Graph traced_with_zeros(const nn::WholeNetwork& network) {
+  nn::fill_with_zeros(*network.module);
+  return traced_loss(network);
+}
+TEST(SparseUpdates, AreThoseOfAllTablesOfADlrm) {
+  const auto tables = table_updates(traced_with_zeros(nn::make_network("dlrm", "clicks", 2)), sgd());
+  EXPECT_EQ(26u, tables.size());
+  for (const TableUpdate& table : tables) EXPECT_EQ("", table.why_not) << table.path;
+
+  const nn::DlrmOptions small{.numbers = 4, .rows = {50, 70, 30}, .width = 8, .bottom = {10}, .top = {12}};
+  const Graph forward = traced_with_zeros(nn::dlrm_network(small, 2));
+  Strategy s = sgd();
+  s.replicas = s.microbatches = 2;
+  for (const std::int64_t rows : small.rows)
+    expect_no_gradient_of_tables(planned_graph(forward, s), {rows, small.width});
+  const Program program = build(forward, s);
+  for (const Instruction& i : program.instructions) EXPECT_EQ(nullptr, as<EmbeddingBagGradOp>(i)) << i.name;
+}
+
+// The lookup adds its rows to the gradient of the head, in place.
+TEST(SparseUpdates, ATableThatAHeadAlsoReadsHasOneGradient) {
+  const Shape table{kRows, kFeatures};
+  const Job job = job_of<Tied>();
+  const Graph planned = planned_graph(trace_job(job, job.batch_size), sgd());
+  std::vector<std::string> ops;  // that make an array of the table's size
+  for (const Node& n : planned.nodes())
+    for (const ValueId v : n.outputs)
+      if (planned.type(v).shape == table && !as<ReadOp>(n)) ops.push_back(n.op->label());
+  EXPECT_EQ((std::vector<std::string>{"matmul", "embedding_grad", "sgd_update"}), ops);
+
+  const Program program = program_of(job, sgd());
+  const auto found = std::ranges::find_if(
+      program.instructions, [](const Instruction& i) { return as<EmbeddingGradOp>(i) != nullptr; });
+  ASSERT_NE(program.instructions.end(), found);
+  ASSERT_EQ(3u, found->reads.size());
+  EXPECT_TRUE(found->in_place);
+  const Member &onto = program.member(found->reads[2]), &sum = program.member(found->writes[0]);
+  EXPECT_EQ(onto.block, sum.block);
+  EXPECT_EQ(onto.offset, sum.offset);
 }
 
 // One node makes the gradients of all tables of a bag.
@@ -246,7 +317,54 @@ TEST(SparseUpdates, SayWhyTheyStayDense) {
   s.gradients = {.clip_value = 1};
   EXPECT_EQ("a rule for all gradients changes its gradient", why_not(words, s));
   s.gradients = {.skip_non_finite = true};
-  EXPECT_EQ("a rule over all gradients decides on its update", why_not(words, s));
+  const std::string guarded = "a rule over all gradients, or a mask of models, decides on its update";
+  EXPECT_EQ(guarded, why_not(words, s));
+  s.gradients = {.loss_scale = LossScale{}};
+  EXPECT_EQ(guarded, why_not(words, s));
+  s = sgd();
+  s.models = 2;
+  s.masks_models = true;
+  EXPECT_EQ(guarded, why_not(words, s));
+  EXPECT_EQ("different lookups read it", why_not(job_of<BagAndLookup>(), sgd()));
+  s = sgd();
+  s.microbatches = 2;
+  EXPECT_EQ("its gradient is not a sum over micro-batches", why_not(job_of<TwoBags>(), s));
+}
+
+TEST(SparseUpdates, SayWhyTheyStayDenseOfSeveralModelsOrStages) {
+  const Job words = job_of<Words>();
+  Strategy s = sgd();
+  s.models = 2;
+  s.replicas = 2;
+  EXPECT_EQ("several models on several replicas share it", why_not(words, s));
+  s = sgd();
+  s.models = 2;
+  s.each = {{.optimizer = SgdOptions{}}, {.optimizer = SgdOptions{.weight_decay = 0.1}}};
+  EXPECT_EQ("the models update it differently", why_not(words, s));
+  s = sgd();
+  s.schedule = "gpipe";
+  s.stages = 2;
+  s.cuts = {"head"};
+  EXPECT_EQ("", why_not(words, s));
+  EXPECT_EQ("stages of a pipeline share it", why_not(job_of<OnTwoStages>(), s));
+}
+
+// No strategy makes other readers today.
+TEST(SparseUpdates, StayDenseIfSomethingElseReadsTheGradient) {
+  const Job words = job_of<Words>();
+  for (const auto& [phase, why] : {std::pair(Phase::backward, "copy also reads its gradient"),
+                                   {Phase::update, "several nodes read its gradient"}}) {
+    const Optimizer optimizer = SgdOptions{};
+    const std::vector<ParameterGroup> groups;
+    TrainingGraph training = add_updates(training_graph(trace_job(words, words.batch_size)),
+                                         {.optimizer = optimizer, .groups = groups});
+    const StateId table = training.graph.find_state("table.weight");
+    training.graph.add(std::make_shared<CopyOp>(), {training.grads.at(table)}, tag_of(phase, "reader"));
+    std::vector<TableUpdate> report;
+    sparse_updates(std::move(training), &report);
+    ASSERT_EQ(1u, report.size());
+    EXPECT_EQ(why, report[0].why_not);
+  }
 }
 
 }  // namespace

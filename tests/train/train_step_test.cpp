@@ -12,6 +12,7 @@
 #include <tandem/ops/eager.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
@@ -178,6 +179,35 @@ TEST_F(TrainSteps, TraceOncePerInputTypeAndKeepALimitedNumber) {
   EXPECT_EQ(other.traces(), 3);
   for (const auto& [path, value] : trained.state())
     EXPECT_EQ(value.values(), other.state().at(path).values());
+}
+
+// Once per reason, although a second Program is made.
+TEST(TrainStepTables, SayWhyTheirUpdatesAreDense) {
+  struct Net : nn::Module {
+    nn::Embedding a{*this, "a", {.count = 9, .features = 4}}, b{*this, "b", {.count = 5, .features = 4}};
+    Tensor forward(const Tensor& ids) override {
+      const Tensor rows = a(ids);
+      return mean(rows + b(ids), {1});
+    }
+  } net;
+  net.initialize(1);
+  const auto told = [&](const Optimizer& optimizer, Strategy strategy = {}) {
+    std::vector<std::string> lines;
+    TrainStep step(net, optimizer, [&](const Tensors& batch) { return mean(net(batch[0])); },
+                   {.strategy = strategy, .log = [&](const std::string& line) { lines.push_back(line); }});
+    for (const std::int64_t samples : {2, 4}) step(Tensor::zeros({DType::i32, {samples, 3}}), 0.1);
+    std::erase_if(lines, [](const std::string& line) { return line.starts_with("Program "); });
+    return lines;
+  };
+  EXPECT_EQ(std::vector<std::string>{}, told(SgdOptions{}));
+  EXPECT_EQ(
+      std::vector<std::string>{
+          "the updates of 2 tables, such as 'a.weight', are dense: momentum moves every row"},
+      told(SgdOptions{.momentum = 0.9}));
+  EXPECT_EQ(std::vector<std::string>{"the update of table 'b.weight' is dense: weight decay moves every row"},
+            told(SgdOptions{}, {.parameter_groups = {{.parameters = {"b.weight"}, .weight_decay = 0.1}}}));
+  EXPECT_EQ(std::vector<std::string>{}, told(AdamOptions{}, {.sparse_updates = false}))
+      << "as it was asked for";
 }
 
 TEST_F(TrainSteps, ContinueWhereAnotherStopped) {

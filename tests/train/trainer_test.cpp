@@ -449,5 +449,22 @@ TEST_F(Trainers, RefuseInvalidOptions) {
       [](auto& o) { o.strategy.replicas = 4; });
 }
 
+TEST_F(Trainers, SayWhyUpdatesOfTablesAreDense) {
+  struct Words : nn::Module {
+    nn::Embedding table{*this, "table", {.count = 2, .features = 4}};
+    nn::Linear head{*this, "head", {.in = 4, .out = 3}};
+    Tensor forward(const Tensor& x) override {
+      return head(mean(table(cast(clamp(x, 0, 1), DType::i32)), {1}));
+    }
+  } words;
+  words.initialize(run_seed());
+  TrainerOptions o = options();
+  EXPECT_EQ(std::vector<std::string>{"the update of table 'table.weight' is dense: momentum moves every row"},
+            Trainer(words, samples(), std::move(o)).dense_tables());
+  o = options();
+  o.strategy.optimizer = SgdOptions{};
+  EXPECT_EQ(std::vector<std::string>{}, Trainer(words, samples(), std::move(o)).dense_tables());
+}
+
 }  // namespace
 }  // namespace tandem::testing
