@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/json_input.h>
-
 namespace tandem::apps {
 using namespace engine;
 
@@ -20,10 +18,13 @@ std::string purpose_of(const NetworkChoice& choice) {
   return choice.purpose.empty() ? nn::purpose_of(choice.network) : choice.purpose;
 }
 
+JsonInput read_config(const std::string& file) {
+  return JsonInput::parse(fmt::format("configuration '{}'", file), read_text("configuration", file));
+}
+
 nn::WholeNetwork make(const NetworkChoice& choice, std::int64_t samples, const std::string& config) {
   std::optional<JsonInput> sizes;
-  if (!config.empty())
-    sizes = JsonInput::parse(fmt::format("configuration '{}'", config), read_text("configuration", config));
+  if (!config.empty()) sizes = read_config(config);
   return nn::make_network(choice.network, purpose_of(choice), samples, sizes);
 }
 

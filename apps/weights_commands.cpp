@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <tandem/engine.h>
+#include <tandem/nn/models/network_config.h>
 #include <tandem/nn/models/whole_networks.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/torch_layout.h>
@@ -29,53 +31,88 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWeights =
-    "safetensors file, or a directory with model.safetensors; its config.json gives the sizes";
+    "safetensors file, or a directory with model.safetensors; a config.json of transformers gives the sizes";
 
 struct Loaded {
   nn::WholeNetwork network;
   nn::FileLayout layout;  // of the file
 };
 
-// The network and purpose that the file differs least from, if they take more than half of its tensors, and
-// it differs more from `chosen`, which has this name.
-std::optional<std::string> likeliest(const std::string& file, const std::string& purpose,
-                                     const std::string& than, nn::ModuleBase& chosen) {
+// The first lines of an error: the network that the file differs least from, if it takes more than half of
+// its tensors, and the file differs more from `chosen`, which has this name. Without one, as for other sizes
+// than the papers', the network that has most of its names.
+std::string likeliest(const std::string& file, const std::string& purpose, const std::string& than,
+                      nn::ModuleBase& chosen) {
   const nn::SafetensorsFile weights(file);
-  std::optional<std::string> best;
-  std::size_t least = nn::fit_of(chosen, weights).differences;
+  const nn::WeightsFit given = nn::fit_of(chosen, weights);
+  const std::size_t half = weights.tensors().size() / 2;
+  std::size_t least = given.differences;
+  nn::WeightsFit most;  // names, and of those with as many the fewest differences
+  std::string fits, has_names;
   for (const std::string& p : nn::network_purposes())
     for (const std::string& name : nn::network_names(p)) {
       if (p == purpose && name == than) continue;
       const nn::WholeNetwork network = nn::make_network(name, p, 1);  // one at a time: some have a gigabyte
-      if (const nn::WeightsFit fit = nn::fit_of(*network.module, weights);
-          fit.tensors > weights.tensors().size() / 2 && fit.differences < least) {
+      const nn::WeightsFit fit = nn::fit_of(*network.module, weights);
+      if (fit.tensors > half && fit.differences < least) {
         least = fit.differences;
-        best = fmt::format("{} --for {}", name, p);
+        fits = fmt::format("{} --for {}", name, p);
+      }
+      if (fit.names > std::max(half, given.names) &&
+          std::pair(fit.names, most.differences) > std::pair(most.names, fit.differences)) {
+        most = fit;
+        has_names = fmt::format("{} --for {}", name, p);
       }
     }
-  return best;
+  if (!fits.empty()) return fmt::format("The file fits this network better: {}\n", fits);
+  if (has_names.empty()) return "";
+  return fmt::format("The file has the names of this network, in other sizes: {}\n", has_names);
 }
 
 std::string weights_file(const NetworkWeights& o) {
   return fs::is_directory(o.weights) ? (fs::path(o.weights) / "model.safetensors").string() : o.weights;
 }
 
+// The config.json beside the weights. `sizes` are absent if there is none, or if it is not of transformers.
+struct Config {
+  std::string file;
+  std::optional<JsonInput> sizes{};
+};
+
+Config config_of(const NetworkWeights& o) {
+  const fs::path file = fs::path(o.weights) / "config.json";
+  if (!fs::exists(file)) return {};
+  const JsonInput config = read_config(file.string());
+  if (!nn::is_of_transformers(config)) return {file.string()};
+  return {file.string(), config};
+}
+
+// The last lines of an error.
+std::string origin_of_sizes(const Config& config) {
+  if (config.file.empty()) return "";
+  if (!config.sizes)
+    return fmt::format(
+        "\nThe sizes are the paper's: '{}' has no \"model_type\", so it is not of transformers.",
+        config.file);
+  std::string lines = fmt::format("\nThe sizes are those of '{}'.", config.file);
+  if (nn::lacks_head(*config.sizes))
+    lines +=
+        " It is of a BertModel, which has no head: save a BertForPreTraining or a "
+        "BertForSequenceClassification.";
+  return lines;
+}
+
 Loaded load(const NetworkWeights& o, std::int64_t samples) {
   const std::string file = weights_file(o);
-  std::string config;
-  if (const fs::path json = fs::path(o.weights) / "config.json"; fs::exists(json)) config = json.string();
-  Loaded loaded{make(o, samples, config), {}};
+  const Config config = config_of(o);
+  Loaded loaded{nn::make_network(o.network, purpose_of(o), samples, config.sizes), {}};
+  nn::ModuleBase& module = *loaded.network.module;
   try {
-    loaded.layout =
-        nn::file_layout(*loaded.network.module, nn::load_weights(*loaded.network.module, file).library);
+    loaded.layout = nn::file_layout(module, nn::load_weights(module, file).library);
   } catch (const nn::WeightsMismatch& e) {
-    const std::string sizes = config.empty() ? "" : fmt::format("\nThe sizes are those of '{}'.", config);
-    const auto other = likeliest(file, purpose_of(o), o.network, *loaded.network.module);
-    throw Error(fmt::format("{}{}{}",
-                            other ? fmt::format("The file fits this network better: {}\n", *other) : "",
-                            e.what(), sizes));
+    throw Error(likeliest(file, purpose_of(o), o.network, module) + e.what() + origin_of_sizes(config));
   }
-  loaded.network.module->eval();
+  module.eval();
   return loaded;
 }
 

@@ -187,7 +187,8 @@ StateDict read_weights(ModuleBase& module, const std::string& file, const LoadOp
 
 WeightsFit fit_of(ModuleBase& module, const SafetensorsFile& file) {
   const Reading reading = best_reading(module, file, true);
-  return {reading.names.size(), reading.problems()};
+  const std::size_t fitting = reading.names.size();
+  return {fitting, fitting + reading.report.mismatched.size(), reading.problems()};
 }
 
 void save_weights(ModuleBase& module, const std::string& file, const std::string& library) {

@@ -46,6 +46,7 @@ StateDict read_weights(ModuleBase& module, const std::string& file, const LoadOp
 /// How a file fits a module.
 struct WeightsFit {
   std::size_t tensors = 0;      ///< of the file that `load_weights` could load
+  std::size_t names = 0;        ///< of the file's tensors that the module has too, of any size
   std::size_t differences = 0;  ///< tensors that are missing, unexpected, or of another size
 };
 WeightsFit fit_of(ModuleBase& module, const SafetensorsFile& file);

@@ -38,6 +38,11 @@ const char* given_of(const JsonInput& config, const char* name, const char* othe
   return other;
 }
 
+// Whether transformers' class of the config is one of these.
+bool is_of_class(const JsonInput& config, bool (*is_one)(const std::string& name)) {
+  return config["architectures"].present() && std::ranges::any_of(config["architectures"].texts(), is_one);
+}
+
 }  // namespace
 
 Gpt2Options gpt2_options(const JsonInput& config) {
@@ -83,11 +88,11 @@ BertOptions bert_options(const JsonInput& config) {
   return o;
 }
 
-VitOptions vit_options(const JsonInput& config) {
+VitOptions vit_options(const JsonInput& config, const VitOptions& otherwise) {
   require_text(config, "model_type", "vit");
   require_text(config, "hidden_act", "gelu");
   config["qkv_bias"].require_flag(true);
-  VitOptions o;
+  VitOptions o = otherwise;
   o.image = size_of(config, "image_size", o.image);
   o.patch = size_of(config, "patch_size", o.patch);
   o.channels = size_of(config, "num_channels", o.channels);
@@ -101,6 +106,8 @@ VitOptions vit_options(const JsonInput& config) {
   o.attention_dropout = dropout_of(config, "attention_probs_dropout_prob", o.attention_dropout);
   return o;
 }
+
+bool is_of_transformers(const JsonInput& config) { return config["model_type"].present(); }
 
 // For other problems, and for one label, transformers has another loss.
 std::int64_t class_count(const JsonInput& config) {
@@ -116,10 +123,13 @@ std::int64_t class_count(const JsonInput& config) {
 }
 
 bool is_classifier(const JsonInput& config) {
-  if (!config["architectures"].present()) return false;
-  return std::ranges::any_of(config["architectures"].texts(), [](const std::string& name) {
+  return is_of_class(config, [](const std::string& name) {
     return name.ends_with("ForSequenceClassification") || name.ends_with("ForImageClassification");
   });
+}
+
+bool lacks_head(const JsonInput& config) {
+  return is_of_class(config, [](const std::string& name) { return name == "BertModel"; });
 }
 
 }  // namespace tandem::nn

@@ -76,7 +76,8 @@ template <int depth> WholeNetwork imagenet_resnet(std::int64_t samples, const Co
 template <class Net, int side> WholeNetwork imagenet(std::int64_t samples, const Config&) {
   return of_images(std::make_unique<Net>(), side, samples, kClasses);
 }
-WholeNetwork vit(const VitOptions& o, std::int64_t samples) {
+WholeNetwork vit(const VitOptions& sizes, std::int64_t samples, const Config& config) {
+  const VitOptions o = config ? vit_options(*config, sizes) : sizes;
   return of_images(std::make_unique<Vit>(o), o.image, samples, o.classes, o.channels);
 }
 
@@ -189,14 +190,13 @@ constexpr std::array kPurposes{
     Purpose{kImageNet, "xception", imagenet<Xception, 299>},
     Purpose{kImageNet, "inception_v4", imagenet<InceptionV4, 299>},
     Purpose{kImageNet, "mobilenet_v3_large", imagenet<MobileNetV3, 224>},
-    Purpose{kImageNet, "vit_b_16",
+    Purpose{kImageNet, "vit_b_16", [](std::int64_t n, const Config& config) { return vit({}, n, config); },
+            true},
+    Purpose{kImageNet, "vit_60m",
             [](std::int64_t n, const Config& config) {
-              return vit(config ? vit_options(*config) : VitOptions{}, n);
+              return vit({.width = 640, .hidden = 2560, .heads = 10}, n, config);
             },
             true},
-    Purpose{
-        kImageNet, "vit_60m",
-        [](std::int64_t n, const Config&) { return vit({.width = 640, .hidden = 2560, .heads = 10}, n); }},
     Purpose{kText, "gpt2", gpt2, true},
     Purpose{kText, "bert_base", bert, true},
     Purpose{kText, "transformer", of_texts<Transformer, TransformerOptions>},

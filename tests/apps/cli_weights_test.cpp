@@ -10,10 +10,12 @@
 #include <tandem/core/base/files.h>
 #include <tandem/nn/models/deep_resnet.h>
 #include <tandem/nn/models/mobilenet_v3.h>
+#include <tandem/nn/models/whole_networks.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/weights.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
 
 #include "cli.h"
 
@@ -25,6 +27,13 @@ using nlohmann::json;
 using nn::SafetensorsFile;
 
 const std::string kOriginals = TANDEM_SOURCE "/tests/golden/originals/";
+
+// Numbers from −0.5 to 0.5.
+std::vector<double> pixels(int count) {
+  std::vector<double> values;
+  for (int i = 0; i < count; ++i) values.push_back(i * 31 % 23 / 23.0 - 0.5);
+  return values;
+}
 
 class CliWeights : public Cli {
  protected:
@@ -102,6 +111,29 @@ TEST_F(CliWeights, ForwardGivesWhatTheOriginalGives) {
   }
 }
 
+TEST_F(CliWeights, ForwardGivesWhatTheNetworkGivesInProcess) {
+  const Tensor images = Tensor::from(pixels(2 * 64 * 64 * 3), {2, 64, 64, 3}, DType::f32),
+               dense = Tensor::from(pixels(2 * 13), {2, 13}, DType::f32);
+  std::vector<double> rows;
+  for (int i = 0; i < 2 * 26; ++i) rows.push_back(i % 3);
+  const auto expect_same = [&](const std::string& name, const Tensors& in, const StateDict& batch) {
+    SCOPED_TRACE(name);
+    const nn::WholeNetwork network = nn::make_network(name, nn::purpose_of(name), 2);
+    network.module->initialize(1);
+    network.module->eval();
+    nn::save_weights(*network.module, file("weights"));
+    write_batch("batch", batch);
+    ASSERT_TRUE(succeeds(forward(name, file("weights"), file("batch"))));
+    const std::vector<double> expected = network.forward(in).at(0).values(),
+                              given = SafetensorsFile(file("out")).read("logits").values();
+    ASSERT_EQ(expected.size(), given.size());
+    for (std::size_t i = 0; i < given.size(); ++i) EXPECT_NEAR(expected[i], given[i], 1e-5) << i;
+  };
+  expect_same("resnet18", {images}, {{"images", transpose(images, {0, 3, 1, 2})}});
+  expect_same("dlrm", {dense, Tensor::from(rows, {2, 26, 1}, DType::i32)},
+              {{"dense", dense}, {"categories", ids(rows, {2, 26})}});
+}
+
 TEST_F(CliWeights, ConvertedWeightsComeBackBitForBit) {
   for (const auto& [network, original, names] : {std::tuple("gpt2", "gpt2", "huggingface"),
                                                  {"bert_base", "bert", "huggingface"},
@@ -173,7 +205,15 @@ TEST_F(CliWeights, WeightsOfAnotherNetworkAreRefusedAndNamed) {
   EXPECT_EQ(1, other_head.status);
   EXPECT_EQ(std::string::npos, other_head.err.find("fits this network better")) << other_head.err;
   expect_refused(forward("resnet18", kOriginals + "dlrm/model.safetensors", file("batch")),
-                 {"(0 of its 102 tensors do)", "unexpected: bottom.0.bias"});
+                 {"(0 of its 102 tensors do)", "unexpected: bottom.0.bias",
+                  "has the names of this network, in other sizes: dlrm --for clicks"});
+  for (const auto& [network, original, likeliest] :
+       {std::tuple("bert_base", "gpt2-body", "gpt2 --for text"), {"gpt2", "bert", "bert_base --for text"}})
+    expect_refused(forward(network, kOriginals + original + "/model.safetensors", file("batch")),
+                   {"has the names of this network, in other sizes: " + std::string(likeliest)});
+  const Ended other_sizes = run(forward("gpt2", kOriginals + "gpt2/model.safetensors", file("batch")));
+  EXPECT_EQ(1, other_sizes.status);
+  EXPECT_EQ(std::string::npos, other_sizes.err.find("has the names of")) << other_sizes.err;
   expect_refused(kTandem + "convert-weights mobilenet_v3_large " + file("weights") + " " + file("other") +
                      " --names timm",
                  {"'timm'", "torchvision"});
@@ -207,6 +247,49 @@ TEST_F(CliWeights, AConfigThatContradictsTheWeightsIsNamed) {
                  {"no sizes of dlrm can be read from a config.json"});
 }
 
+// A config gives all sizes, so the two ViTs are one; sizes that it lacks are the network's own.
+TEST_F(CliWeights, AConfigGivesTheSizesOfTheSmallVitToo) {
+  ASSERT_TRUE(succeeds(forward("vit_b_16", "vit-huggingface")));
+  const std::vector<double> expected = SafetensorsFile(file("out")).read("logits").values();
+  ASSERT_TRUE(succeeds(forward("vit_60m", "vit-huggingface")));
+  EXPECT_EQ(expected, SafetensorsFile(file("out")).read("logits").values());
+  fs::copy(kOriginals + "vit-huggingface", file("vit"));
+  json config = read_json(kOriginals + "vit-huggingface/config.json");
+  for (const char* key : {"hidden_size", "intermediate_size", "num_attention_heads"}) config.erase(key);
+  write("vit/config.json", config.dump());
+  const std::string batch = kOriginals + "vit-huggingface/batch.safetensors";
+  expect_refused(forward("vit_60m", file("vit"), batch),
+                 {"classifier.weight: f32[7, 24], the model's f32[7, 640]"});
+  expect_refused(forward("vit_b_16", file("vit"), batch),
+                 {"classifier.weight: f32[7, 24], the model's f32[7, 768]"});
+}
+
+// As the folders of timm have one.
+TEST_F(CliWeights, AConfigThatIsNotOfTransformersIsNotRead) {
+  const json config{{"architecture", "mobilenetv3_large_100"}, {"num_classes", 1000}};
+  nn::MobileNetV3 net;
+  net.initialize(1);
+  fs::create_directories(file("mobilenet"));
+  nn::save_weights(net, file("mobilenet/model.safetensors"));
+  write("mobilenet/config.json", config.dump());
+  write_batch("batch", {{"images", Tensor::zeros({DType::f32, {1, 3, 64, 64}})}});
+  EXPECT_TRUE(succeeds(forward("mobilenet_v3_large", file("mobilenet"), file("batch"))));
+  fs::copy(kOriginals + "vit-timm", file("vit"));
+  write("vit/config.json", config.dump());
+  expect_refused(forward("vit_b_16", file("vit"), file("batch")),
+                 {"the model's f32[768]", "The sizes are the paper's", "config.json' has no \"model_type\""});
+}
+
+TEST_F(CliWeights, ABertModelHasNoHead) {
+  StateDict body;
+  for (const auto& [name, tensor] : SafetensorsFile(kOriginals + "bert/model.safetensors").read_all())
+    if (name.starts_with("bert.")) body[name.substr(5)] = tensor;
+  const std::string folder = changed("bert", "architectures", json::array({"BertModel"}));
+  write_batch("bert/model.safetensors", body);
+  expect_refused(forward("bert_base", folder, kOriginals + "bert/batch.safetensors"),
+                 {"missing: cls.predictions.bias", "a BertModel, which has no head", "BertForPreTraining"});
+}
+
 TEST_F(CliWeights, BatchesThatDoNotFitAreRefused) {
   const auto refused = [&](const StateDict& batch, const std::vector<std::string>& words,
                            const std::string& more = "") {
@@ -219,7 +302,7 @@ TEST_F(CliWeights, BatchesThatDoNotFitAreRefused) {
   refused({{"input_ids", Tensor::zeros({DType::f32, {1, 3}})}},
           {"'input_ids' must be integers with 2 axes", "f32[1, 3]"});
   refused({{"input_ids", ids({1, 50, 3}, {1, 3})}},
-          {"index 50 of sample 0, position 1, is outside the range 0 to 49"});
+          {"wte: embedding(", "index 50 of sample 0, position 1, is outside the range 0 to 49"});
   refused({{"input_ids", ids({1, -1, 3}, {1, 3})}}, {"index -1"});
   refused({{"input_ids", Tensor::zeros({DType::i64, {1, 13}})}}, {"at most 12 positions", "[1, 13]"});
   refused({{"input_ids", good}, {"labels", ids({1, 2, 99}, {1, 3})}}, {"label 1 of 3 is 99", "50"});
@@ -229,6 +312,20 @@ TEST_F(CliWeights, BatchesThatDoNotFitAreRefused) {
   expect_refused(forward("gpt2", kOriginals + "gpt2", file("none")), {"none"});
   expect_refused(forward("gpt3", kOriginals + "gpt2", file("batch")), {"'gpt3'", "gpt2"});
   expect_refused(forward("vgg16", kOriginals + "gpt2", file("batch")), {"vgg16", "cifar, imagenet", "--for"});
+}
+
+TEST_F(CliWeights, IdsOutsideATableOfABertAreRefused) {
+  const auto refused = [&](const StateDict& batch, const std::vector<std::string>& words) {
+    write_batch("batch", batch);
+    expect_refused(forward("bert_base", kOriginals + "bert", file("batch")), words);
+  };
+  const Tensor good = ids({1, 2, 3}, {1, 3});
+  refused({{"input_ids", ids({1, 50, 3}, {1, 3})}},
+          {"bert.embeddings.word_embeddings: embedding(", "index 50 of sample 0, position 1", "0 to 49"});
+  refused({{"input_ids", good}, {"token_type_ids", ids({0, 0, 2}, {1, 3})}},
+          {"bert.embeddings.token_type_embeddings: embedding(", "index 2 of sample 0, position 2", "0 to 1"});
+  refused({{"input_ids", Tensor::zeros({DType::i64, {1, 13}})}},
+          {"bert: ", "at most 12 positions", "[1, 13]"});
 }
 
 TEST_F(CliWeights, OnlyRegularFilesThatAreNotReadAreReplaced) {

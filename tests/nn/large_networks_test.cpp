@@ -238,7 +238,9 @@ TEST(LargeNetworks, HaveTheDropoutsOfTheirConfigs) {
 TEST(LargeNetworks, RefuseSizesThatDoNotFit) {
   expect_error([] { DeepResNet net({.depth = 20}); }, {"depth 20", "18, 34, 50, 101, or 152"});
   expect_error([] { Vit net({.image = 30}); }, {"16 × 16", "30 × 30"});
-  expect_error([] { Vit net({.heads = 7}); }, {"7 heads", "768"});
+  expect_error([] { Vit net({.heads = 7}); }, {"a ViT's 7 heads", "768"});
+  expect_error([] { Bert net({.heads = 7}); }, {"a BERT's 7 heads", "768"});
+  expect_error([] { Transformer net({.heads = 7}); }, {"a Transformer's 7 heads", "512"});
   Vit vit({.image = 32, .patch = 8, .width = 8, .hidden = 8, .depth = 1, .heads = 1});
   vit.initialize(1);
   expect_error([&] { vit(Tensor::zeros({DType::f32, {1, 40, 32, 3}})); }, {"32 × 32", "f32[1, 40, 32, 3]"});
