@@ -33,7 +33,7 @@ struct Label {
   // What may begin to move right now. No other copy begins: it could have begun earlier.
   Set may_leave = 0;
   bool may_return = false;
-  Set unread = 0;  // recomputed, and read by nothing since
+  Set unread = 0;  // recomputed since the last node ran, and not read; its sources are still there
   int parent = -1;
   std::vector<MemoryStep> steps;  // since the parent
 };

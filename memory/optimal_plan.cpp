@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <queue>
 #include <unordered_map>
@@ -53,20 +54,18 @@ class Search {
 
   // A pair's period may begin with any of graph 0's activations on the device, on the host, on both or none.
   void make_starts() {
-    const Set choices = numbered_.of_first_forward & numbered_.read_in_backward,
-              forced = choices & numbered_.outputs, free = choices & ~forced;
-    for (Set device = free;; device = (device - 1) & free) {
-      for (Set host = copies_ ? free & numbered_.intermediate : 0;;
-           host = (host - 1) & free & numbered_.intermediate) {
+    const Set choices = numbered_.crossing, may_be_on_host = copies_ ? choices & numbered_.intermediate : 0;
+    for (Set device = choices;; device = (device - 1) & choices) {
+      for (Set host = may_be_on_host;; host = (host - 1) & may_be_on_host) {
         Label label{};
-        label.resident = numbered_.inputs | device | forced;
+        label.resident = numbered_.inputs | device;
         label.host = host;
         label.live = p_.static_bytes + bytes_of(label.resident);
         label.start = static_cast<int>(starts_.size());
         label.may_leave = ~Set{0};
         label.may_return = true;
         if (label.live <= limit_) {
-          starts_.push_back({device | forced, host});
+          starts_.push_back({device, host});
           add(std::move(label));
         }
         if (host == 0) break;
@@ -82,8 +81,7 @@ class Search {
     if (!is_end(l)) return false;
     if (!p_.is_ring()) return true;
     const Start& start = starts_[static_cast<std::size_t>(l.start)];
-    const Set there = l.resident & numbered_.of_first_forward & numbered_.read_in_backward;
-    return (there & start.resident) == start.resident && (l.host & start.host) == start.host;
+    return (l.resident & start.resident) == start.resident && (l.host & start.host) == start.host;
   }
 
   bool beaten(const Label& l, int id) const {
@@ -128,14 +126,10 @@ class Search {
     }
   }
 
-  // Runs a node, or repeats it; there is room for it. Returns false if something was recomputed in vain.
-  bool compute(Label& l, int g, int n, bool again) const {
+  // Runs a node, or repeats it; there is room for it.
+  void compute(Label& l, int g, int n, bool again) const {
     const MemoryNode& node = numbered_.node(g, n);
     const Set in = set_of(node.inputs), out = set_of(node.outputs), made = out & ~l.resident;
-    const bool waits = ((l.to_host | l.to_device) & (in | out)) != 0;
-    l.unread &= ~in;
-    if (!again && l.unread != 0 && !waits) return false;
-    if (!again) l.unread = 0;
     wait_for(l, in | (out & l.resident));
     for (const int v : node.outputs)
       if (made & set_of(v)) step(l, MemoryStep::Kind::alloc, v);
@@ -146,8 +140,17 @@ class Search {
     l.steps.push_back({again ? MemoryStep::Kind::recompute : MemoryStep::Kind::run, -1, g, n});
     l.may_leave = in | out;
     l.may_return = node.workspace_bytes > 0;
+    l.unread &= ~in;
     if (again && node.outputs.size() == 1) l.unread |= out;
-    return true;
+  }
+  // Whether one of these values, which were recomputed and not read, could as well be recomputed now.
+  bool could_have_waited(const Label& l, Set unread) const {
+    for (; unread != 0; unread &= unread - 1) {
+      const auto [g, n] = numbered_.maker[static_cast<std::size_t>(std::countr_zero(unread))];
+      if (numbered_.may_repeat(l, g, n) && l.live + numbered_.node(g, n).workspace_bytes <= limit_)
+        return true;
+    }
+    return false;
   }
 
   // Calls act(label) for each smallest set of values that leave room for so many bytes; they are freed.
@@ -187,6 +190,10 @@ class Search {
     l.resident &= ~set_of(v);
     l.live -= p_.values[static_cast<std::size_t>(v)].bytes;
     l.may_return = true;
+    for (Set made = l.unread; made != 0; made &= made - 1) {  // from v while it was there
+      const auto [g, n] = numbered_.maker[static_cast<std::size_t>(std::countr_zero(made))];
+      if (set_of(numbered_.node(g, n).inputs) & set_of(v)) l.unread &= ~(made & -made);
+    }
   }
 
   // Whether a node that has not run reads the value, in this period and before another takes its place.
@@ -198,11 +205,8 @@ class Search {
       for (const int v : *values) {
         if (kind(v) == Kind::parameter || !(l.resident & set_of(v)) || is_read_later(l, v)) continue;
         const Set s = set_of(v);
-        const bool ends =
-            (s & numbered_.outputs) &&
-            !((s & numbered_.of_first_forward & numbered_.read_in_backward) && n.phase != Phase::forward);
-        const bool next =
-            (s & numbered_.of_first_forward & numbered_.read_in_backward) && n.phase == Phase::forward;
+        const bool ends = (s & numbered_.outputs) && !((s & numbered_.crossing) && n.phase != Phase::forward);
+        const bool next = (s & numbered_.crossing) && n.phase == Phase::forward;
         if (ends || next || (s & numbered_.inputs)) continue;
         if (!(s & numbered_.of_forward)) free(l, v);
       }
@@ -227,9 +231,14 @@ class Search {
       for (const int v : next.outputs)
         if (l.resident & set_of(v)) free(l, v);
       with_room(l, bytes_of(out) + next.workspace_bytes, in, [&](Label&& roomy) {
-        if (!compute(roomy, g, n, false)) return;
+        const bool waits =
+            ((roomy.to_host | roomy.to_device) & (in | out)) != 0 || roomy.clock > from.clock + kTolerance;
+        const Set unread = roomy.unread & ~in;
+        compute(roomy, g, n, false);
         ++roomy.ran[static_cast<std::size_t>(g)];
         free_dead(roomy, next);
+        if (!waits && could_have_waited(roomy, unread)) return;
+        roomy.unread = 0;
         add(std::move(roomy));
       });
     }
@@ -245,7 +254,8 @@ class Search {
         if ((in & ~from.resident) != 0 || !numbered_.may_repeat(from, g, n)) continue;
         with_room(child(), bytes_of(out & ~from.resident) + again.workspace_bytes, in | out,
                   [&](Label&& roomy) {
-                    if (compute(roomy, g, n, true)) add(std::move(roomy));
+                    compute(roomy, g, n, true);
+                    add(std::move(roomy));
                   });
       }
     }
@@ -267,6 +277,7 @@ class Search {
           step(l, on_host ? MemoryStep::Kind::h2d : MemoryStep::Kind::d2h, v);
           const auto at = std::ranges::lower_bound(l.copies, v, {}, &Copy::value);
           l.copies.insert(at, {v, channel});
+          l.unread &= ~s;
           l.may_leave = !on_host || !p_.link.duplex ? ~Set{0} : 0;
           l.may_return = on_host || !p_.link.duplex;
           add(std::move(l));

@@ -47,21 +47,27 @@ void NumberedProblem::number_values() {
         "the optimal plan is searched for at most {} values beside parameters; this problem has {}",
         kMostValues, values.size()));
   for (std::size_t g = 0; g < p_.graphs.size(); ++g)
-    for (const MemoryNode& n : p_.graphs[g].nodes) {
+    for (const MemoryNode& n : p_.graphs[g].nodes)
       for (const int v : n.outputs) {
         if (n.phase != Phase::forward) continue;
         maker[static_cast<std::size_t>(number_.at(v))] = {static_cast<int>(g),
                                                           static_cast<int>(&n - p_.graphs[g].nodes.data())};
         of_forward |= set_of(v);
-        if (g == 0 && p_.is_ring()) of_first_forward |= set_of(v);
       }
-      if (n.phase != Phase::forward) read_in_backward |= set_of(n.inputs);
-    }
   for (const int v : values) {
     if (kind(v) == Kind::input) inputs |= set_of(v);
     if (kind(v) == Kind::output) outputs |= set_of(v);
     if (kind(v) == Kind::intermediate) intermediate |= set_of(v);
   }
+  if (p_.is_ring()) find_crossing();
+}
+
+// What backward reads, and the sources from which that could be made again.
+void NumberedProblem::find_crossing() {
+  const auto& nodes = p_.graphs[0].nodes;
+  for (auto n = nodes.rbegin(); n != nodes.rend(); ++n)
+    if (n->phase != Phase::forward || (set_of(n->outputs) & crossing) != 0)
+      crossing |= set_of(n->inputs) & of_forward;
 }
 
 void NumberedProblem::find_last_repeats(int g) {

@@ -56,12 +56,14 @@ class NumberedProblem {
     int graph = -1, node = -1;
   };
   std::vector<int> values;  ///< all but parameters
-  Set inputs = 0, outputs = 0, intermediate = 0, of_forward = 0, of_first_forward = 0, read_in_backward = 0;
+  Set inputs = 0, outputs = 0, intermediate = 0, of_forward = 0;
+  Set crossing = 0;                        ///< of a pair: what graph 0's forward makes for the period after
   std::vector<std::vector<int>> order;     ///< per graph: its nodes in the order of the period
   std::array<Maker, kMostValues> maker{};  ///< of each value of forward
 
  private:
   void number_values();
+  void find_crossing();
   void find_last_repeats(int g);
 
   const MemoryProblem& p_;

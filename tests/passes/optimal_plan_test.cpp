@@ -255,6 +255,47 @@ TEST(OptimalPlan, IsNotSlowerThanAnyProgram) {
   }
 }
 
+// What forward alone reads can be computed again while its source is there, although nothing reads it soon.
+TEST(OptimalPlan, ComputesAgainBeforeTheSourceHasToGo) {
+  MemoryProblem p{{{"graph", {}}}, {}, {.bytes_per_ms = 0}, 0};
+  const auto value = [&](std::int64_t bytes, Kind kind = Kind::intermediate) {
+    p.values.push_back({std::ssize(p.values), bytes, kind});
+    return static_cast<int>(std::ssize(p.values)) - 1;
+  };
+  const int x = value(1, Kind::input), s = value(10), q = value(5), c = value(1), d = value(1), e = value(1);
+  p.graphs[0].nodes = {{"A", Phase::forward, 100, 0, {x}, {s}},  {"B", Phase::forward, 1, 0, {s}, {q}},
+                       {"C", Phase::forward, 1, 86, {s}, {c}},   {"D", Phase::forward, 1, 90, {c}, {d}},
+                       {"E", Phase::forward, 1, 0, {q, d}, {e}}, {"dE", Phase::backward, 1, 0, {e}, {}}};
+  // q does not fit beside s and C, nor s beside D. But s makes q again after C, and can go then.
+  const auto plan = optimal_plan(p, 100, /*copies=*/false);
+  ASSERT_TRUE(plan);
+  EXPECT_DOUBLE_EQ(1, plan->cost.recompute_ms);
+  EXPECT_EQ(std::numeric_limits<double>::infinity(),
+            Exhaustive(p, 100, plan->cost.time_ms - 1e-5, /*copies=*/false).run());
+}
+
+// A source that only forward reads can cross from one period to the next.
+TEST(OptimalPlan, KeepsASourceForThePeriodAfter) {
+  MemoryProblem p{{}, {}, {.bytes_per_ms = 0}, 0};
+  const auto value = [&](std::int64_t bytes, Kind kind = Kind::intermediate) {
+    p.values.push_back({std::ssize(p.values), bytes, kind});
+    return static_cast<int>(std::ssize(p.values)) - 1;
+  };
+  for (int g = 0; g < 2; ++g) {
+    const int x = value(1, Kind::input), s = value(10), q = value(50), c = value(1), dc = value(1);
+    p.graphs.push_back({"g" + std::to_string(g),
+                        {{"A", Phase::forward, 100, 0, {x}, {s}},
+                         {"B", Phase::forward, 1, 0, {s}, {q}},
+                         {"C", Phase::forward, 1, 0, {q}, {c}},
+                         {"dC", Phase::backward, 1, 45, {c}, {dc}},
+                         {"dB", Phase::backward, 1, 0, {q, dc}, {}}}});
+  }
+  // In each graph q does not fit beside dC, and s does.
+  const auto plan = optimal_plan(p, 80, /*copies=*/false);
+  ASSERT_TRUE(plan);
+  EXPECT_DOUBLE_EQ(2, plan->cost.recompute_ms);
+}
+
 // What is too large for trying all programs is at least not slower than any other policy's plan.
 TEST(OptimalPlan, OfFiveLayersIsNotSlowerThanOtherPlans) {
   std::mt19937_64 rng(8);
