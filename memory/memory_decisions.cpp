@@ -1,5 +1,7 @@
 #include <tandem/memory/memory_decisions.h>
 
+#include <algorithm>
+
 namespace tandem::engine {
 namespace {
 
@@ -18,6 +20,10 @@ MemoryDecisions retain_all(const MemoryProblem& problem) {
   for (const MemoryGraph& graph : problem.graphs)
     d.forward_before.emplace_back(graph.nodes.size() - static_cast<std::size_t>(graph.forward_nodes()));
   return d;
+}
+
+PlanRank rank_of(const MemoryCost& cost, std::int64_t limit) {
+  return {std::max<std::int64_t>(0, cost.peak_bytes - limit), cost.time_ms};
 }
 
 std::vector<int> candidates_of(const MemoryProblem& problem) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <tandem/memory/memory_plan.h>
@@ -40,6 +41,10 @@ struct CostedPlan {
   MemoryPlan plan;
   MemoryCost cost;
 };
+
+/// How far a plan is above a limit in bytes, and its time in ms. The smaller, the better.
+using PlanRank = std::pair<std::int64_t, double>;
+PlanRank rank_of(const MemoryCost& cost, std::int64_t limit);
 
 /// Turns decisions into a list of instructions. Values are freed at their last use. A swapped value leaves
 /// after its last forward reader, and its memory is free where the copy has ended, or earlier, after a wait,

@@ -16,12 +16,6 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// How much a plan is over a limit, and its time. Smaller is better.
-using Rank = std::pair<std::int64_t, double>;
-Rank rank_of(const CostedPlan& plan, std::int64_t limit) {
-  return {std::max<std::int64_t>(0, plan.cost.peak_bytes - limit), plan.cost.time_ms};
-}
-
 MemoryDecisions none(const MemoryProblem& problem, std::int64_t) { return retain_all(problem); }
 
 MemoryDecisions vdnn(const MemoryProblem& problem, std::int64_t) {
@@ -71,11 +65,11 @@ class Greedy {
   // Returns the first decisions that keep the limit, or else those with the smallest peak.
   MemoryDecisions run() {
     MemoryDecisions best = d_;
-    Rank rank = rank_of(now_, limit_);
+    PlanRank rank = rank_of(now_.cost, limit_);
     while (rank.first > 0 && !left_.empty()) {
       take_some();
-      if (rank_of(now_, limit_) >= rank) continue;
-      rank = rank_of(now_, limit_);
+      if (rank_of(now_.cost, limit_) >= rank) continue;
+      rank = rank_of(now_.cost, limit_);
       best = d_;
     }
     return best;
@@ -286,9 +280,9 @@ class LocalSearch {
     if (left_ == 0) return false;
     --left_;
     const auto plan = plan_of(p_, d, limit_);
-    if (!plan || rank_of(*plan, limit_) >= rank_) return false;
+    if (!plan || rank_of(plan->cost, limit_) >= rank_) return false;
     best_ = d;
-    rank_ = rank_of(*plan, limit_);
+    rank_ = rank_of(plan->cost, limit_);
     return true;
   }
   std::size_t draw(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(rng_); }
@@ -331,7 +325,7 @@ class LocalSearch {
   const std::vector<Treatment> within_a_pass_{Treatment::recompute_each, Treatment::recompute_in_backward};
   std::size_t left_;  // plans to try
   MemoryDecisions best_;
-  Rank rank_{std::numeric_limits<std::int64_t>::max(), kNever};
+  PlanRank rank_{std::numeric_limits<std::int64_t>::max(), kNever};
   std::mt19937_64 rng_{1};
 };
 MemoryDecisions mu_two_plus(const MemoryProblem& problem, std::int64_t limit) {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
-#include <map>
 
 #include <tandem/core/base/contains.h>
+#include <tandem/memory/fetch_places.h>
 #include <tandem/memory/memory_machine.h>
 #include <tandem/memory/merged_list.h>
 
@@ -14,28 +14,11 @@ namespace tandem::engine {
 namespace {
 
 using Kind = MemoryValue::Kind;
-constexpr int kNever = -1;
-
-// Where a value is made and read, as places of the merged list.
-struct Uses {
-  int made = kNever;
-  NodePlace producer{kNever, kNever};
-  int last_forward = kNever;    // the last reader of its graph's forward, or where it is made
-  int first_backward = kNever;  // the first and last readers of backward and update
-  int last_backward = kNever;
-  std::vector<int> forward{}, backward{};  // of a value that may rest: where it is made and read, and read
-  bool in_forward = false;                 // forward makes it
-  bool wraps = false;                      // backward reads it in the period after
-};
 
 class Planner {
  public:
   Planner(const MemoryProblem& p, const MemoryDecisions& d, std::int64_t limit)
-      : p_(p), d_(d), limit_(limit), list_(merged_list(p, d)), uses_(p.values.size()) {
-    for (int i = 0; i < std::ssize(list_); ++i) add_uses(i);
-    for (Uses& u : uses_)
-      u.wraps = u.made != kNever && u.first_backward != kNever && u.first_backward < u.made;
-  }
+      : p_(p), d_(d), limit_(limit), list_(merged_list(p, d)), uses_(uses_of(p, d, list_)) {}
 
   std::optional<CostedPlan> plan() {
     do {
@@ -44,13 +27,21 @@ class Planner {
     find_last_reads();
     find_repeats();
     find_deadlines();
-    prompts_.assign(uses_.size(), kNever);
+    prompts_.assign(uses_.size(), kNoPlace);
     emit();  // without copies ahead of their reader
-    if (place_prompts()) emit();
-    return CostedPlan{std::move(plan_), cost_};
+    CostedPlan best{std::move(plan_), cost_};
+    // Copies that begin earlier change when nodes begin, and so when copies have to.
+    for (int round = 0; round < kRounds && place_prompts(); ++round) {
+      emit();
+      if (rank_of(cost_, limit_) >= rank_of(best.cost, limit_)) break;
+      best = {std::move(plan_), cost_};
+    }
+    return best;
   }
 
  private:
+  static constexpr int kRounds = 2;  // a third gains nothing
+
   const MemoryNode& node(NodePlace place) const {
     return p_.graphs[static_cast<std::size_t>(place.graph)].nodes[static_cast<std::size_t>(place.node)];
   }
@@ -62,45 +53,11 @@ class Planner {
     const Uses& u = uses(v);
     const Treatment t = d_.values[static_cast<std::size_t>(v)];
     const bool may = kind(v) == Kind::intermediate && u.in_forward &&
-                     (u.first_backward != kNever || t == Treatment::recompute_each);
+                     (u.first_backward != kNoPlace || t == Treatment::recompute_each);
     return may ? t : Treatment::retain;
   }
 
-  // Where an update changes a parameter.
-  int updated_at(int v) const {
-    const auto found = updates_.find(v);
-    return found == updates_.end() ? std::numeric_limits<int>::max() : found->second;
-  }
-
-  void add_uses(int i) {
-    const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
-    for (const int v : n.outputs) {
-      Uses& u = uses_[static_cast<std::size_t>(v)];
-      u.made = i;
-      u.producer = list_[static_cast<std::size_t>(i)];
-      u.in_forward = n.phase == Phase::forward;
-      u.last_forward = std::max(u.last_forward, i);
-      if (may_rest(v)) u.forward.push_back(i);
-    }
-    for (const int v : n.inputs) {
-      if (n.phase == Phase::update && kind(v) == Kind::parameter) updates_.emplace(v, i);
-      Uses& u = uses_[static_cast<std::size_t>(v)];
-      if (n.phase == Phase::forward) {
-        u.last_forward = std::max(u.last_forward, i);
-        if (may_rest(v)) u.forward.push_back(i);
-      } else {
-        if (u.first_backward == kNever) u.first_backward = i;
-        u.last_backward = i;
-        if (may_rest(v)) u.backward.push_back(i);
-      }
-    }
-  }
-
   bool is_forward(int i) const { return node(list_[static_cast<std::size_t>(i)]).phase == Phase::forward; }
-  bool may_rest(int v) const {
-    const Treatment t = d_.values[static_cast<std::size_t>(v)];
-    return t == Treatment::recompute_each || t == Treatment::recompute_in_backward;
-  }
   // Whether a value that is used at some place is freed there, although the same pass reads it again later. A
   // ring's first graph cannot: its forward comes after the update of the weights.
   bool rests_between(int v, int use, int next) const {
@@ -133,10 +90,10 @@ class Planner {
     if (rests_in(v, u.forward, i) || rests_in(v, u.backward, i)) return false;
     if (is_forward(i)) {  // perhaps of a micro-batch behind v's backward
       if (i <= u.last_forward || kind(v) == Kind::output) return true;
-      const bool is_read_later = u.first_backward != kNever && (u.wraps || i <= u.last_backward);
+      const bool is_read_later = u.first_backward != kNoPlace && (u.wraps || i <= u.last_backward);
       return is_read_later && t != Treatment::swap && !is_recomputed_for_backward(t);
     }
-    if (u.first_backward == kNever || i > u.last_backward) return false;
+    if (u.first_backward == kNoPlace || i > u.last_backward) return false;
     if (t == Treatment::retain) return u.in_forward || u.made <= i;
     if (t == Treatment::recompute_and_keep)
       return i > u.first_backward || is_kept_[static_cast<std::size_t>(v)];
@@ -147,7 +104,7 @@ class Planner {
   bool is_repeatable(const MemoryNode& n, int i) const {
     return n.phase == Phase::forward &&
            std::ranges::all_of(n.outputs, [&](int v) { return kind(v) == Kind::intermediate; }) &&
-           std::ranges::all_of(n.inputs, [&](int v) { return updated_at(v) >= i; });
+           std::ranges::all_of(n.inputs, [&](int v) { return uses(v).updated >= i; });
   }
 
   // Adds the nodes that make v again at place i, sources first. Returns false if one cannot be repeated.
@@ -180,7 +137,7 @@ class Planner {
 
   bool find_closures() {
     closures_.assign(list_.size(), {});
-    made_again_at_.assign(uses_.size(), kNever);
+    made_again_at_.assign(uses_.size(), kNoPlace);
     is_kept_.assign(uses_.size(), false);
     for (int i = 0; i < std::ssize(list_); ++i) {
       std::vector<NodePlace>& closure = closures_[static_cast<std::size_t>(i)];
@@ -211,7 +168,7 @@ class Planner {
 
   // Inputs stay until the last node that reads them, or repeats with them. A ring's are read in each period.
   void find_last_reads() {
-    last_reads_.assign(uses_.size(), p_.is_ring() ? std::numeric_limits<int>::max() : kNever);
+    last_reads_.assign(uses_.size(), p_.is_ring() ? std::numeric_limits<int>::max() : kNoPlace);
     for (int i = 0; i < std::ssize(list_) && !p_.is_ring(); ++i) {
       const auto reads = [&](const MemoryNode& n) {
         for (const int v : n.inputs) last_reads_[static_cast<std::size_t>(v)] = i;
@@ -279,32 +236,27 @@ class Planner {
   }
   int deadline(int v) const { return deadlines_[static_cast<std::size_t>(v)]; }
 
-  // Chooses where copies from the host begin: the latest deadline first, as late as they still arrive in
-  // time; later, where the memory is full.
-  // Returns whether there are any.
+  // Chooses where copies from the host begin, by the times of the last list. Returns whether there are any.
   bool place_prompts() {
     std::vector<int> swapped;
-    for (int v = 0; v < std::ssize(uses_); ++v)
-      if (treated(v) == Treatment::swap) swapped.push_back(v);
-    std::ranges::stable_sort(swapped, std::greater<>(), [&](int v) { return deadline(v); });
-    double end = std::numeric_limits<double>::infinity();
-    for (const int v : swapped) {
-      const double start = std::min(begins_[static_cast<std::size_t>(deadline(v))], end) - p_.copy_ms(v);
-      int p = static_cast<int>(std::ranges::upper_bound(begins_, start) - begins_.begin()) - 1;
-      // Not before the place where the source is certainly gone.
-      const int earliest = uses(v).wraps ? 0 : uses(v).last_forward + 1;
-      p = std::clamp(p, earliest, deadline(v));
-      for (int q = deadline(v) - 1; q >= p; --q)
-        if (full_[static_cast<std::size_t>(q)] + bytes(v) > limit_) p = q + 1;
-      for (int q = p; q < deadline(v); ++q) full_[static_cast<std::size_t>(q)] += bytes(v);
-      prompts_[static_cast<std::size_t>(v)] = p;
-      end = std::min(end, start);
+    std::vector<Fetch> fetches;
+    for (int v = 0; v < std::ssize(uses_); ++v) {
+      if (treated(v) != Treatment::swap) continue;
+      const int earliest = uses(v).wraps ? 0 : uses(v).last_forward + 1;  // its source is certainly gone
+      swapped.push_back(v);
+      fetches.push_back({earliest, deadline(v), bytes(v), p_.copy_ms(v)});
+      if (prompts_[static_cast<std::size_t>(v)] == kNoPlace) continue;
+      for (int i = prompts_[static_cast<std::size_t>(v)]; i < deadline(v); ++i)
+        full_[static_cast<std::size_t>(i)] -= bytes(v);
     }
+    const std::vector<int> places = fetch_places(fetches, begins_, full_, limit_);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      prompts_[static_cast<std::size_t>(swapped[i])] = places[i];
     return !swapped.empty();
   }
 
-  void step(MemoryStep::Kind kind, int v) { execute({kind, v, kNever, kNever}); }
-  void compute(MemoryStep::Kind kind, NodePlace place) { execute({kind, kNever, place.graph, place.node}); }
+  void step(MemoryStep::Kind kind, int v) { execute({kind, v, kNoPlace, kNoPlace}); }
+  void compute(MemoryStep::Kind kind, NodePlace place) { execute({kind, kNoPlace, place.graph, place.node}); }
   void execute(const MemoryStep& step) {
     const MemoryStep& s = plan_.steps.emplace_back(step);
     machine_->execute(s);
@@ -415,7 +367,7 @@ class Planner {
           if (i == last_read(v)) free(v);
         } else if (forward && u.in_forward) {
           if (i != u.last_forward) continue;
-          if (u.first_backward == kNever) {
+          if (u.first_backward == kNoPlace) {
             if (kind(v) != Kind::output) free(v);
           } else if (treated(v) == Treatment::swap) {
             step(MemoryStep::Kind::d2h, v);
@@ -423,7 +375,7 @@ class Planner {
           } else if (is_recomputed_for_backward(treated(v))) {
             free(v);
           }
-        } else if (i == u.last_backward || u.last_backward == kNever) {
+        } else if (i == u.last_backward || u.last_backward == kNoPlace) {
           if (kind(v) != Kind::output || u.wraps) free(v);
         }
       }
@@ -440,14 +392,14 @@ class Planner {
         if (treated(v) == Treatment::swap) plan_.host_at_start.push_back(v);
       }
     machine_.emplace(p_, plan_.resident_at_start, plan_.host_at_start);
-    last_repeats_.assign(uses_.size(), {kNever, 0});
+    last_repeats_.assign(uses_.size(), {kNoPlace, 0});
     leaving_.clear();
     leaves_.assign(uses_.size(), false);
     begins_.assign(list_.size(), 0);
     full_.assign(list_.size(), 0);
     std::vector<std::vector<int>> fetched(list_.size());
     for (int v = 0; v < std::ssize(uses_); ++v)
-      if (prompts_[static_cast<std::size_t>(v)] != kNever)
+      if (prompts_[static_cast<std::size_t>(v)] != kNoPlace)
         fetched[static_cast<std::size_t>(prompts_[static_cast<std::size_t>(v)])].push_back(v);
     for (int i = 0; i < std::ssize(list_); ++i) {
       const MemoryNode& n = node(list_[static_cast<std::size_t>(i)]);
@@ -472,7 +424,6 @@ class Planner {
   std::int64_t limit_;
   std::vector<NodePlace> list_;
   std::vector<Uses> uses_;
-  std::map<int, int> updates_;                             // per parameter: the place of its update
   std::vector<int> last_reads_;                            // per value: the place
   std::vector<bool> is_kept_;                              // computed again at an earlier place, and kept
   std::vector<int> made_again_at_;                         // per value: the last place so far

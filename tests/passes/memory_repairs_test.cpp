@@ -175,6 +175,95 @@ TEST(MemoryRepairs, CopiesQueueOnTheirChannel) {
   EXPECT_DOUBLE_EQ(35, two->cost.stall_ms);
 }
 
+// Alg. B, line 17: what is computed again is the candidate for that, not the one for a swap.
+TEST(MemoryRepairs, TheCandidateForARecomputeIsTheOneThatIsComputedAgain) {
+  Chain g;
+  g.problem.graphs[0].nodes[0].run_ms = 50;            // a rests longest, and b gives the most bytes per ms
+  g.problem.graphs[0].nodes[3].workspace_bytes = 100;  // of the loss: 10 + 300 + 1 + 100 without b's 100
+  g.problem.link.bytes_per_ms = 1;
+  const CostedPlan plan = memory_policy("mu-two").make(g.problem, /*limit=*/330);
+  EXPECT_EQ(321, plan.cost.peak_bytes) << "of dC, which reads b and c beside a";
+  EXPECT_EQ(1, std::ranges::count(plan.plan.steps, of_node(Step::recompute, 1))) << "B makes b";
+  EXPECT_DOUBLE_EQ(2, plan.cost.recompute_ms) << "and nothing else comes again";
+  EXPECT_DOUBLE_EQ(0, plan.cost.stall_ms);
+}
+
+// Rank: `mu-two` swaps first what rests longest, `capuchin` what rests longest beside its two copies.
+TEST(MemoryRepairs, PoliciesRankSwapsByRestOrByFreeTime) {
+  Written g;
+  const int x = g.value(1, Kind::input), wide = g.value(200), narrow = g.value(100), c = g.value(1),
+            dc = g.value(1), dn = g.value(1), dw = g.value(1);
+  g.graph("wide and narrow");
+  g.node("wide", kForward, 1000, {x}, {wide});
+  g.node("narrow", kForward, 1000, {wide}, {narrow});
+  g.node("C", kForward, 5, {narrow}, {c});
+  g.node("dC", kBackward, 100, {c}, {dc}, /*workspace=*/100);
+  g.node("dnarrow", kBackward, 5, {dc, narrow}, {dn});
+  g.node("dwide", kBackward, 1, {dn, wide}, {dw});
+  // wide rests 110 ms, of which two copies leave 70; narrow rests 100, and two copies leave 80.
+  const auto swapped = [&](const char* policy) {
+    std::vector<int> values;
+    for (const MemoryStep& s : memory_policy(policy).make(g.problem, /*limit=*/310).plan.steps)
+      if (s.kind == Step::d2h) values.push_back(s.value);
+    return values;
+  };
+  EXPECT_EQ(std::vector<int>{wide}, swapped("mu-two"));
+  EXPECT_EQ(std::vector<int>{narrow}, swapped("capuchin"));
+}
+
+// Alg. C: a copy begins early enough for the one behind it, and not before its source has left.
+TEST(MemoryRepairs, ACopyBeginsBeforeTheOneBehindItAndNotBeforeItsSourceHasLeft) {
+  Chain g;
+  MemoryGraph& graph = g.problem.graphs[0];
+  int tick = g.x;
+  const auto add_ticks = [&](int place) {  // of 1 ms
+    for (int i = 0; i < 20; ++i) {
+      const int next = g.value(1);
+      graph.nodes.insert(graph.nodes.begin() + place + i, {"tick", kForward, 1, 0, {tick}, {next}});
+      tick = next;
+    }
+  };
+  graph.nodes[3].workspace_bytes = 200;  // of the loss, beside which neither a nor b may be
+  add_ticks(3);                          // in which they leave
+  add_ticks(24);                         // in which they come back
+  const MemoryDecisions both = g.with({{g.a, Treatment::swap}, {g.b, Treatment::swap}});
+  const auto plan = plan_of(g.problem, both, /*limit=*/340);
+  ASSERT_TRUE(plan);
+  EXPECT_DOUBLE_EQ(0, plan->cost.stall_ms);
+  // A copy takes 10 ms, dC 8: a's begins 2 ms before dC, so that b's has to end there, 12 ms before dC.
+  const auto nodes_between = [&](int v, int node) {
+    const auto begin = plan->plan.steps.begin() + place(plan->plan, {Step::h2d, v}),
+               end = plan->plan.steps.begin() + place(plan->plan, of_node(Step::run, node));
+    return std::count_if(begin, end, [](const MemoryStep& s) { return s.kind == Step::run; });
+  };
+  EXPECT_EQ(12, nodes_between(g.b, 44));
+  EXPECT_EQ(2, nodes_between(g.a, 44));
+
+  g.problem.link.bytes_per_ms = 0.1;  // a copy takes a second, much longer than a rests
+  const auto slow = plan_of(g.problem, both, /*limit=*/340);
+  ASSERT_TRUE(slow);
+  for (const int v : {g.a, g.b}) {
+    EXPECT_LT(place(slow->plan, {Step::d2h, v}), place(slow->plan, {Step::free, v}));
+    EXPECT_LT(place(slow->plan, {Step::free, v}), place(slow->plan, {Step::h2d, v}));
+  }
+  EXPECT_EQ(slow->cost.peak_bytes, replay(g.problem, slow->plan).peak_bytes);
+}
+
+// Static memory: gradients of weights are values, which the update frees at once.
+TEST(MemoryRepairs, AGradientOfAWeightLivesFromItsNodeToItsUpdate) {
+  Chain g;
+  const std::int64_t without = plan_of(g.problem, retain_all(g.problem), kAny)->cost.peak_bytes;
+  const int gradient = g.value(1000, Kind::gradient);
+  g.problem.graphs[0].nodes[6].outputs.push_back(gradient);  // of dA
+  g.problem.graphs[0].nodes[7].inputs.push_back(gradient);   // of the update
+  const auto plan = plan_of(g.problem, retain_all(g.problem), kAny);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(321, without);
+  // x, loss, db, da and the gradient: a, b, c and dc are gone.
+  EXPECT_EQ(10 + 1 + 10 + 10 + 1000, plan->cost.peak_bytes);
+  EXPECT_LT(place(plan->plan, of_node(Step::run, 7)), place(plan->plan, {Step::free, gradient}));
+}
+
 // What a shortcut goes around can need its memory: then it is computed again within a pass, too.
 TEST(MemoryRepairs, AShortcutIsComputedAgainWithinBackward) {
   Written g;
@@ -300,9 +389,11 @@ TEST(MemoryRepairs, SwapsOfFig6StallAsItsCasesSay) {
   };
   // 6d, case 2: the copy of Z1 is hidden. Backward nodes are enough for that here.
   EXPECT_DOUBLE_EQ(0, cost(1, 1, {0, 0, 0, 0, 0}));
-  // 6e, case 2(b): with Z2, a forward node has to come first, and Z1's copy moves behind Z2's.
-  EXPECT_DOUBLE_EQ(2, cost(1, 2, {0, 0, 0, 0, 0}));
-  EXPECT_DOUBLE_EQ(0, cost(1, 2, {0, 0, 0, 1, 1}));
+  // 6e, case 2(b): with Z2, Z1's copy moves behind Z2's. It is hidden, too, since Z2's copy begins at once;
+  // if it has to queue behind that of Z3, which stalls for 2 ms, a forward node has to come first.
+  EXPECT_DOUBLE_EQ(0, cost(1, 2, {0, 0, 0, 0, 0}));
+  EXPECT_DOUBLE_EQ(2 + 2, cost(2, 3, {0, 0, 0, 0, 0}));
+  EXPECT_DOUBLE_EQ(2, cost(2, 3, {0, 0, 1, 1, 1}));
   // 6f, case 3: no forward node may come before dZ4. Its copy has only dZ5 beside it: 2 ms remain.
   EXPECT_DOUBLE_EQ(2, cost(3, 3, {0, 0, 0, 0, 0}));
   EXPECT_DOUBLE_EQ(2, cost(1, 3, {0, 0, 2, 3, 3}));
