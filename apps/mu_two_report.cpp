@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <memory>
 
 #include <fmt/format.h>
@@ -18,32 +17,49 @@
 #include "log.h"
 #include "mu_two_measured.h"
 #include "mu_two_simulation.h"
+#include "mu_two_systems.h"
 #include "mu_two_techniques.h"
 
 namespace tandem::apps {
 namespace {
 
 using Kind = Figure::Kind;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr double kGb = 1e9, kMsPerHour = 3.6e6, kIterations = 10'000;
+constexpr double kGb = 1e9;
 
-// Table 1 gives batch sizes in a picture; these are ours. Three to five models fill the A100 without a plan.
+// Table 1, and then the larger batches of ours.
 const std::vector<MuTwoNetwork>& networks() {
-  static const std::vector<MuTwoNetwork> all{{"BERT", "bert_base", "text", 96},
-                                             {"GPT-2", "gpt2", "text", 64},
-                                             {"ViT", "vit_60m", "imagenet", 128},
-                                             {"MobileNetV3", "mobilenet_v3_large", "imagenet", 512},
-                                             {"ResNet-101", "resnet101", "imagenet", 128},
-                                             {"DLRM", "dlrm", "clicks", 163840}};
+  static const std::vector<MuTwoNetwork> all = [] {
+    std::vector<MuTwoNetwork> both = mu_two_networks();
+    for (const MuTwoNetwork& n : mu_two_networks())
+      if (n.larger > 0) both.push_back(with_larger_batch(n));
+    return both;
+  }();
   return all;
 }
 
-// Of one network on one device: what each system takes for each number of models.
-struct Outcomes {
-  std::string title;
-  std::vector<int> models;
-  std::vector<MuTwoOutcome> hfta, capuchin, mu_two, greedy;
-};
+// BERT and DLRM, as in Figs. 8g and 8h: the smaller batch of Table 1, and three quarters of ours.
+std::vector<MuTwoNetwork> networks_on_v100() {
+  std::vector<MuTwoNetwork> some;
+  for (const MuTwoNetwork& n : networks())
+    if (n.network == "bert_base" || n.network == "dlrm")
+      some.push_back(with_samples(n, n.is_ours ? n.samples * 3 / 4 : n.smaller));
+  return some;
+}
+
+std::string table_1() {
+  std::vector<std::string> texts;
+  for (const MuTwoNetwork& n : mu_two_networks())
+    texts.push_back(fmt::format("{} {} and {}{}", n.title, n.smaller, n.samples,
+                                n.words > 0 ? fmt::format(" texts of {} words", n.words) : ""));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string batches_of_ours() {
+  std::vector<std::string> texts;
+  for (const MuTwoNetwork& n : mu_two_networks())
+    if (n.larger > 0) texts.push_back(fmt::format("{} {}", n.title, n.larger));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
 
 class MuTwoReport {
  public:
@@ -53,38 +69,24 @@ class MuTwoReport {
         throw Error(fmt::format("--only {}: there is no such figure; there are {}", figure,
                                 fmt::join(kFigures, ", ")));
     for (const std::string& name : o.networks)
-      if (std::ranges::find(networks(), name, &MuTwoNetwork::network) == networks().end()) {
+      if (std::ranges::find(mu_two_networks(), name, &MuTwoNetwork::network) == mu_two_networks().end()) {
         std::vector<std::string> names;
-        for (const MuTwoNetwork& n : networks()) names.push_back(n.network);
+        for (const MuTwoNetwork& n : mu_two_networks()) names.push_back(n.network);
         throw Error(fmt::format("--networks {}: there are {}", name, fmt::join(names, ", ")));
       }
+    if (o.rounds < 1) throw Error(fmt::format("--rounds {}: a median needs at least 1", o.rounds));
     report_.title = "μ-TWO: 3x Faster Multi-Model Training with Orchestration and Memory Optimization";
-    const DeviceSpeed& a = mu_two_a100().speed;
-    report_.introduction = {
-        fmt::format(
-            "Several models of one network train on one device. Each array of models is the Program that Tandem would "
-            "run, traced from the network in its full size, with Adam. What its kernels take comes from a roofline: "
-            "max(operations / {:.1f} TFLOP/s, bytes / {:.0f} GB/s) + {:.0f} µs on the A100, "
-            "{:.1f} TFLOP/s and {:.0f} GB/s on the V100. The 10 µs per kernel are what a fused array saves; they are "
-            "the only number that was chosen, as the time that a launch and a kernel of few blocks take. Copies cross "
-            "PCIe with 32 GB/s each way. A policy plans the memory of each array, or of each pair, and the plan is "
-            "replayed.",
-            a.flops / 1e12, a.bytes / 1e9, a.seconds_per_kernel * 1e6, mu_two_v100().speed.flops / 1e12,
-            mu_two_v100().speed.bytes / 1e9),
-        "HFTA trains the largest arrays that fit, one after the other. HFTA-Capuchin fuses all models into one array, "
-        "and swaps and recomputes by Capuchin's rules. μ-TWO trains pairs of arrays; of the partitions that fit, the "
-        "fastest counts. `mu-two` is the paper's greedy scheduler, repaired; `mu-two+` a local search after it.",
-        "The batch sizes are ours: the paper's Table 1 is a picture. Tandem's attention keeps no T×S array, so text "
-        "and vision transformers need less memory than in the paper, and more models fit without a plan."};
+    report_.introduction = introduction();
   }
 
   Report run() {
-    if (wants("fig3")) fig3();
     if (wants("fig1")) fig1();
-    if (wants("fig8") || wants("fig7") || wants("fig9")) fig8();
+    if (wants("fig3")) fig3();
+    if (wants("fig8") || wants("fig7") || wants("fig9")) systems();
     const auto on_a100 = [this](const MuTwoNetwork& n) -> auto& { return simulation(n, mu_two_a100()); };
-    if (wants("table-d")) add(features_figure(chosen(), mu_two_a100().bytes, on_a100, report_.claims));
-    if (wants("table-e")) add(techniques_figure(chosen(), on_a100, report_.claims));
+    if (wants("table-d"))
+      add(features_figure(chosen(mu_two_networks()), mu_two_a100().bytes, on_a100, report_.claims));
+    if (wants("table-e")) add(techniques_figure(chosen(networks()), on_a100, report_.claims));
     if (wants("kernels")) kernels();
     measured();
     return std::move(report_);
@@ -98,12 +100,12 @@ class MuTwoReport {
  private:
   bool wants(const std::string& figure) const { return o_.only.empty() || contains(o_.only, figure); }
   bool wants(const MuTwoNetwork& n) const { return o_.networks.empty() || contains(o_.networks, n.network); }
-  std::vector<MuTwoNetwork> chosen() const {
-    std::vector<MuTwoNetwork> all = networks();
+  std::vector<MuTwoNetwork> chosen(std::vector<MuTwoNetwork> all) const {
     std::erase_if(all, [this](const MuTwoNetwork& n) { return !wants(n); });
     return all;
   }
   void add(Figure figure) {
+    if (figure.panels.empty()) return;  // of networks that --networks leaves out
     report_.figures.push_back(std::move(figure));
     save_(report_);
   }
@@ -114,11 +116,42 @@ class MuTwoReport {
     return *made;
   }
 
+  std::vector<std::string> introduction() const {
+    const DeviceSpeed a = with_kernels_of(mu_two_a100(), o_.kernel_us).speed, v = mu_two_v100().speed;
+    const double kernel_us = 1e6 * a.seconds_per_kernel;
+    return {
+        fmt::format(
+            "Several models of one network train on one device. Each array of models is the Program that Tandem "
+            "would run, traced from the network in its full size, with Adam. A kernel of W operations and B bytes "
+            "takes max(W / peak, B / bandwidth) + {0:.0f} µs. The peaks and bandwidths are those of the data "
+            "sheets, for f32 without tensor cores: {1:.1f} TFLOP/s and {2:.0f} GB/s on the A100, {3:.1f} TFLOP/s "
+            "and {4:.0f} GB/s on the V100. The {0:.0f} µs stand for a kernel's launch, and for the time in which "
+            "few of its blocks run. They are the only number that was chosen, and nothing is fitted to the paper's "
+            "results.",
+            kernel_us, a.flops / 1e12, a.bytes / 1e9, v.flops / 1e12, v.bytes / 1e9),
+        fmt::format(
+            "So a kernel's utilization is the share of its time that the roofline, max(W / peak, B / bandwidth), "
+            "takes. An array of n models has kernels of n times the operations and bytes, and as many of them as "
+            "one model: fusing saves {:.0f} µs at most for each kernel and model. Copies cross PCIe with 32 GB/s "
+            "each way. A policy plans the memory of each array, or of each pair, and the plan is replayed.",
+            kernel_us),
+        "HFTA trains the largest arrays that fit, one after the other. HFTA-Capuchin fuses all models into one "
+        "array, and swaps and recomputes by Capuchin's rules. μ-TWO trains pairs of arrays; of the partitions that "
+        "fit, the fastest counts. `mu-two` is the paper's greedy scheduler, repaired; `mu-two+` a local search "
+        "after it.",
+        fmt::format(
+            "The batches are those of the paper's Table 1: {}. The larger one is on the A100, the smaller one on "
+            "the V100. The paper does not say how long its texts are; these have the most words that the networks "
+            "take. Tandem's attention keeps no T×S array, and one kernel computes several pointwise ops, so a model "
+            "needs less memory than in the paper. Where twelve models with the batch of Table 1 fit the A100 "
+            "without a plan, a larger \"batch of ours\" comes in addition: {}.",
+            table_1(), batches_of_ours())};
+  }
+
   // How long feature maps rest, how memory grows and falls, and what four models need.
   void fig3() {
-    const MuTwoNetwork& bert = networks()[0];
-    MuTwoSimulation& sim = simulation(bert, mu_two_a100());
-    const MemoryProblem& problem = sim.problem_of({1});
+    const MuTwoNetwork bert = with_samples(mu_two_networks()[0], 32);
+    const MemoryProblem& problem = simulation(bert, mu_two_a100()).problem_of({1});
     const MemoryPlan none = memory_policy("none").make(problem, problem.static_bytes).plan;
     Panel rest{"", {}, {{"at rest", {}}, {"copies there and back", {}}}};
     int n = 0, hidden = 0;
@@ -132,9 +165,9 @@ class MuTwoReport {
     add({"fig3a",
          "Fig. 3a: how long the feature maps of BERT rest between forward and backward",
          fmt::format(
-             "One model, batch {}: feature maps in the order of forward. {:.0f} % rest longer than two copies "
-             "take.",
-             bert.samples, 100 * part),
+             "One model, {} texts of {} words: feature maps in the order of forward. {:.0f} % rest longer "
+             "than two copies take.",
+             bert.samples, bert.words, 100 * part),
          Kind::lines,
          "",
          "feature map",
@@ -151,7 +184,8 @@ class MuTwoReport {
     live.series[0].values = bytes;
     add({"fig3b",
          "Fig. 3b: memory of a training step of BERT",
-         "One model without a plan, instruction by instruction.",
+         fmt::format("One model without a plan, {} texts of {} words, instruction by instruction.",
+                     bert.samples, bert.words),
          Kind::lines,
          "",
          "instruction",
@@ -164,69 +198,120 @@ class MuTwoReport {
         std::abs(static_cast<double>(peak - bytes.begin()) - forward) < 0.1 * forward,
         fmt::format("at instruction {} of {}; forward has {}", peak - bytes.begin(), bytes.size(), forward),
         ""));
-    Panel four{"", {}, {{"four models", {}}, {"one model", {}}}};
-    int above = 0, count = 0;
-    for (const MuTwoNetwork& network : networks()) {
-      if (!wants(network)) continue;
-      MuTwoSimulation& s = simulation(network, mu_two_a100());
+    four_models();
+  }
+
+  // Fig. 3c.
+  void four_models() {
+    Panel four{"", {}, {{"smaller batch", {}}, {"larger batch", {}}}};
+    std::vector<int> above{0, 0};  // by batch
+    for (const MuTwoNetwork& network : chosen(mu_two_networks())) {
       four.places.push_back(network.title);
-      four.series[0].values.push_back(static_cast<double>(s.unlimited(4).peak_bytes) / kGb);
-      four.series[1].values.push_back(static_cast<double>(s.unlimited(1).peak_bytes) / kGb);
-      above += s.unlimited(4).peak_bytes > mu_two_a100().bytes ? 1 : 0;
-      ++count;
+      for (const std::size_t b : {0, 1}) {
+        MuTwoSimulation& s =
+            simulation(with_samples(network, b == 0 ? network.smaller : network.samples), mu_two_a100());
+        const std::int64_t bytes = s.unlimited(4).peak_bytes;
+        four.series[b].values.push_back(static_cast<double>(bytes) / kGb);
+        above[b] += bytes > mu_two_a100().bytes ? 1 : 0;
+      }
     }
+    const auto count = static_cast<int>(four.places.size());
+    if (count == 0) return;
     add({"fig3c",
          "Fig. 3c: memory of four fused models",
-         "Without a plan. The A100 has 40 GB.",
+         "Without a plan, with both batches of Table 1. The A100 has 40 GB.",
          Kind::bars,
          "",
          "network",
-         "models",
+         "batch",
          "GB",
          {std::move(four)}});
-    report_.claims.push_back(claim("four models exceed the A100's memory", "of all networks", above == count,
-                                   fmt::format("of {} of {}", above, count),
-                                   "the batch sizes are ours, and attention keeps no T×S array"));
+    report_.claims.push_back(claim(
+        "four models exceed the A100's memory", "of all networks", above[0] == count && above[1] == count,
+        fmt::format("of {} of {} with the larger batch, of {} with the smaller", above[1], count, above[0]),
+        "the batches are the paper's, and everything that a step keeps is counted; but attention keeps no T×S "
+        "array, and pointwise ops are fused, so there are fewer feature maps. The paper does not say what fills "
+        "40 GB with four models of DLRM, which have 40 million parameters each"));
   }
 
-  // Time and memory by the degree of fusion.
+  // Time, memory and utilization by the degree of fusion.
   void fig1() {
-    Panel time{"ms for each model and batch", {}, {}}, memory{"GB", {}, {}};
-    for (int k = 1; k <= 8; ++k) time.places.push_back(std::to_string(k));
-    memory.places = time.places;
-    for (const MuTwoNetwork& network : networks()) {
-      if (!wants(network)) continue;
+    constexpr int kMost = 8;
+    Panel time{"ms for each model and batch", {}, {}}, memory{"GB", {}, {}}, used{"utilization", {}, {}};
+    for (Panel* p : {&time, &memory, &used})
+      for (int k = 1; k <= kMost; ++k) p->places.push_back(std::to_string(k));
+    for (const MuTwoNetwork& network : chosen(mu_two_networks())) {
       MuTwoSimulation& s = simulation(network, mu_two_a100());
-      Series& ms = time.series.emplace_back(Series{network.title, {}});
-      Series& gb = memory.series.emplace_back(Series{network.title, {}});
-      for (int k = 1; k <= 8; ++k) {
-        ms.values.push_back(s.unlimited(k).ms / k);
-        gb.values.push_back(static_cast<double>(s.unlimited(k).peak_bytes) / kGb);
+      for (Panel* p : {&time, &memory, &used}) p->series.push_back({network.title, {}});
+      for (int k = 1; k <= kMost; ++k) {
+        const MuTwoOutcome o = s.unlimited(k);
+        time.series.back().values.push_back(o.ms / k);
+        memory.series.back().values.push_back(static_cast<double>(o.peak_bytes) / kGb);
+        used.series.back().values.push_back(o.utilization());
       }
     }
-    const auto falls = [](const Series& s) { return s.values.back() < s.values.front(); };
-    const bool holds = std::ranges::all_of(time.series, falls);
+    claim_fusion(time, memory);
+    claim_utilization(used);
     add({"fig1",
-         "Fig. 1: what fusing models saves in time, and needs in memory",
-         "Arrays of 1 to 8 models on a device with enough memory.",
+         "Fig. 1: what fusing models saves in time, needs in memory, and uses of the device",
+         "Arrays of 1 to 8 models on an A100 with enough memory. Utilization is the time of the rooflines over the "
+         "whole time. What it leaves is all that fusing more models can save: one over it is the most that a larger "
+         "array can gain.",
          Kind::lines,
          "what",
          "models in the array",
          "network",
          "value",
-         {std::move(time), std::move(memory)}});
-    report_.claims.push_back(claim("a larger array takes less time for each model, and more memory",
-                                   "of all networks", holds,
-                                   holds ? "of all networks" : "not of all networks", ""));
+         {std::move(time), std::move(memory), std::move(used)}});
+  }
+
+  void claim_fusion(const Panel& time, const Panel& memory) {
+    std::vector<std::string> others;
+    for (std::size_t i = 0; i < time.series.size(); ++i) {
+      const std::vector<double>&ms = time.series[i].values, &gb = memory.series[i].values;
+      if (ms.back() >= ms.front() || gb.back() <= gb.front())
+        others.push_back(
+            fmt::format("{} ({:.1f} % of the time)", time.series[i].name, 100 * ms.back() / ms.front()));
+    }
+    report_.claims.push_back(claim(
+        "an array of eight takes less time for each model than one model, and more memory", "of all networks",
+        others.empty(),
+        others.empty() ? "of all networks" : fmt::format("not of {}", fmt::join(others, ", ")),
+        "some pointwise ops that one model computes inside other kernels are kernels of their own in an array"));
+  }
+
+  void claim_utilization(const Panel& used) {
+    const double kernel_us = 1e6 * with_kernels_of(mu_two_a100(), o_.kernel_us).speed.seconds_per_kernel;
+    std::vector<double> of_one, rooflines;  // of a kernel, in µs on average
+    std::vector<std::string> texts;
+    bool rises = true;
+    for (const Series& s : used.series) {
+      rises = rises && s.values.back() > s.values.front();
+      of_one.push_back(s.values.front());
+      texts.push_back(fmt::format("{} {:.0f} %", s.name, 100 * of_one.back()));
+      rooflines.push_back(kernel_us * of_one.back() / (1 - of_one.back()));
+    }
+    if (of_one.empty()) return;
+    const Range us = range_of(rooflines);
+    report_.claims.push_back(
+        {"utilization of the A100 by one model", "about 50 %", fmt::format("{}", fmt::join(texts, ", ")),
+         compared({0.5, 0.5}, range_of(of_one)),
+         fmt::format(
+             "a kernel's roofline takes {:.0f} to {:.0f} µs on average; at 50 % a kernel would lose as much "
+             "again, not {:.0f} µs. A roofline fills the device however few blocks a kernel has, and counts "
+             "as used what only a kernel's bytes fill",
+             us.least, us.most, kernel_us)});
+    report_.claims.push_back(claim("fusing models raises the utilization", "of all networks", rises,
+                                   rises ? "of all networks" : "not of all networks", ""));
   }
 
   void measured() {
     MuTwoMeasurement here(
         [this](const std::string& title) {
-          const auto network = std::ranges::find(networks(), title, &MuTwoNetwork::title);
-          return network != networks().end() && wants(*network);
+          const auto network = std::ranges::find(mu_two_networks(), title, &MuTwoNetwork::title);
+          return network != mu_two_networks().end() && wants(*network);
         },
-        [this](Figure figure) { add(std::move(figure)); }, report_.claims);
+        [this](Figure figure) { add(std::move(figure)); }, report_.claims, o_.rounds);
     if (wants("fig1-measured")) here.fusion();
     if (wants("fig8-measured")) here.systems();
   }
@@ -241,8 +326,8 @@ class MuTwoReport {
     Panel panel{"", {}, {}};
     for (const double us : kKernels) panel.places.push_back(fmt::format("{}", us));
     double most = 0;
-    for (const MuTwoNetwork& n : networks()) {
-      if (!wants(n)) continue;
+    for (const MuTwoNetwork& row : chosen(mu_two_networks())) {
+      const MuTwoNetwork n = row.larger > 0 ? with_larger_batch(row) : row;
       Series& series = panel.series.emplace_back(Series{n.title, {}});
       for (const double us : kKernels) {
         MuTwoSimulation sim(n, with_kernels_of(mu_two_a100(), us));
@@ -257,8 +342,8 @@ class MuTwoReport {
     }
     add({"kernels",
          "Not in the paper: the largest speedup over HFTA, by what a kernel takes beside its operations",
-         "4, 8 or 12 models on the A100. With 10 µs kernels fill the device, and fusing more models saves little. With "
-         "more, a single model leaves the device idle.",
+         "4, 8 or 12 models on the A100, with the batch of ours where there is one. The more a kernel takes beside its operations and bytes, the less of the device "
+         "a single model uses, and the more a larger array saves.",
          Kind::lines,
          "",
          "µs of each kernel",
@@ -269,14 +354,16 @@ class MuTwoReport {
         fmt::format("the largest speedup over HFTA if a kernel takes {:.0f} µs beside its operations",
                     kKernels.back()),
         3, most,
-        "it cannot exceed the number of models that μ-TWO trains at once, over the number that fits"));
+        "it cannot exceed the models of μ-TWO's largest array over those of HFTA's: the kernels of a pair's two "
+        "arrays run one after the other"));
   }
 
-  Outcomes outcomes_of(const MuTwoNetwork& network, const MuTwoDevice& device, std::vector<int> models) {
+  SystemOutcomes outcomes_of(const MuTwoNetwork& network, const MuTwoDevice& device,
+                             std::vector<int> models) {
     MuTwoSimulation& s = simulation(network, device);
-    Outcomes o{network.title + ", " + device.name, std::move(models), {}, {}, {}, {}};
+    SystemOutcomes o{network, device, std::move(models), {}, {}, {}, {}};
     for (const int n : o.models) {
-      log_info(fmt::format("simulates {} models of {}", n, o.title));
+      log_info(fmt::format("simulates {} models of {}", n, o.title()));
       o.hfta.push_back(s.hfta(n));
       o.capuchin.push_back(s.hfta_capuchin(n));
       o.mu_two.push_back(s.mu_two(n));
@@ -285,190 +372,18 @@ class MuTwoReport {
     return o;
   }
 
-  void fig8() {
+  void systems() {
     std::vector<int> models;
     for (const int n : {2, 4, 6, 8, 10, 12})
       if (o_.most_models == 0 || n <= o_.most_models) models.push_back(n);
-    std::vector<Outcomes> all;
-    for (const MuTwoNetwork& n : networks())
-      if (wants(n)) all.push_back(outcomes_of(n, mu_two_a100(), models));
-    for (MuTwoNetwork n : {networks()[0], networks()[5]})
-      if (wants(n)) {
-        n.samples = n.samples * 3 / 4;  // for the smaller memory
-        all.push_back(outcomes_of(n, mu_two_v100(), models));
-      }
-    if (wants("fig8")) speedups(all);
-    if (wants("fig7")) hours(all);
-    if (wants("fig9")) breakdown(all);
-  }
-
-  static double ratio(const MuTwoOutcome& than, const MuTwoOutcome& system) {
-    return than.possible && system.possible ? than.ms / system.ms : kNone;
-  }
-
-  void speedups(const std::vector<Outcomes>& all) {
-    Figure figure{
-        "fig8",
-        "Fig. 8: speedup over HFTA",
-        "Time of HFTA's arrays in turn over that of each system, for a batch of every model. No value: the "
-        "system has no plan that fits.",
-        Kind::lines,
-        "network",
-        "models",
-        "system",
-        "speedup",
-        {}};
-    double best = 0, behind = kNone, more = 0;
-    std::map<bool, std::int64_t> host;  // of the V100, or not: the most bytes beside it
-    for (const Outcomes& o : all) {
-      Panel panel{o.title, {}, {{"HFTA", {}}, {"HFTA-Capuchin", {}}, {"μ-TWO", {}}, {"μ-TWO, greedy", {}}}};
-      int fits = 0, trains = 0;
-      for (std::size_t i = 0; i < o.models.size(); ++i) {
-        panel.places.push_back(std::to_string(o.models[i]));
-        panel.series[0].values.push_back(ratio(o.hfta[i], o.hfta[i]));
-        panel.series[1].values.push_back(ratio(o.hfta[i], o.capuchin[i]));
-        panel.series[2].values.push_back(ratio(o.hfta[i], o.mu_two[i]));
-        panel.series[3].values.push_back(ratio(o.hfta[i], o.greedy[i]));
-        const double speedup = ratio(o.hfta[i], o.mu_two[i]), over = ratio(o.capuchin[i], o.mu_two[i]);
-        if (speedup > best) best = speedup;
-        if (!std::isnan(over)) behind = std::isnan(behind) ? over : std::min(behind, over);
-        if (o.hfta[i].possible && o.hfta[i].arrays == fmt::format("({})", o.models[i])) fits = o.models[i];
-        if (o.mu_two[i].possible) {
-          std::int64_t& bytes = host[o.title.ends_with(mu_two_v100().name)];
-          bytes = std::max(bytes, o.mu_two[i].host_bytes);
-          trains = o.models[i];
-        }
-      }
-      if (fits > 0) more = std::max(more, static_cast<double>(trains) / fits);
-      figure.panels.push_back(std::move(panel));
-    }
-    for (const auto& [is_v100, bytes] : host) {
-      const MuTwoDevice& device = is_v100 ? mu_two_v100() : mu_two_a100();
-      figure.text += fmt::format(
-          " What μ-TWO swaps, and models that wait for their turn, take {:.1f} GB at most of the {:.0f} GB on the host "
-          "of the {}.",
-          static_cast<double>(bytes) / kGb, static_cast<double>(device.host_bytes) / kGb, device.name);
-    }
-    add(std::move(figure));
-    const std::string why =
-        "a kernel's time is a roofline here, so what fusing saves is its 10 µs; the paper's gain comes from kernels that "
-        "do not fill the device (see the last figure)";
-    report_.claims.push_back(ratio_claim("the largest speedup over HFTA", 3, best, why));
-    report_.claims.push_back(
-        claim("μ-TWO is never behind HFTA-Capuchin", "in all cases", !(behind < 1 - 1e-9),
-              std::isnan(behind) ? "no case" : fmt::format("the least ratio is {:.3f}", behind), ""));
-    report_.claims.push_back(claim("models that train side by side, over those that fit without a plan",
-                                   "3 to 5 times", more >= 3, fmt::format("{:.1f} times", more),
-                                   "up to twelve models were simulated"));
-  }
-
-  void hours(const std::vector<Outcomes>& all) {
-    Figure figure{"fig7",
-                  "Fig. 7: hours of 10,000 iterations",
-                  "BERT and ViT on the A100, all models together.",
-                  Kind::bars,
-                  "network",
-                  "models",
-                  "system",
-                  "hours",
-                  {}};
-    for (const Outcomes& o : all) {
-      if (!(o.title.starts_with("BERT, A100") || o.title.starts_with("ViT"))) continue;
-      Panel panel{o.title, {}, {{"HFTA", {}}, {"μ-TWO", {}}}};
-      const auto hours_of = [](const MuTwoOutcome& x) {
-        return x.possible ? x.ms * kIterations / kMsPerHour : kNone;
-      };
-      for (std::size_t i = 0; i < o.models.size(); ++i) {
-        panel.places.push_back(std::to_string(o.models[i]));
-        panel.series[0].values.push_back(hours_of(o.hfta[i]));
-        panel.series[1].values.push_back(hours_of(o.mu_two[i]));
-      }
-      figure.panels.push_back(std::move(panel));
-    }
-    if (!figure.panels.empty()) add(std::move(figure));
-  }
-
-  void breakdown(const std::vector<Outcomes>& all) {
-    const auto share_of = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
-    Figure recompute{"fig9b",
-                     "Fig. 9b: share of the time that is spent computing again",
-                     "BERT and ViT on the A100.",
-                     Kind::bars,
-                     "network",
-                     "models",
-                     "system",
-                     "share",
-                     {}};
-    Figure overlap{"fig9c",
-                   "Fig. 9c: share of the time of copies that computation hides",
-                   "BERT and ViT on the A100.",
-                   Kind::bars,
-                   "network",
-                   "models",
-                   "system",
-                   "share",
-                   {}};
-    Figure memory{"fig9d",
-                  "Fig. 9d: peak without a plan, over the device's memory",
-                  "Of all models in one array (HFTA-Capuchin), and of μ-TWO's largest array or pair.",
-                  Kind::bars,
-                  "network",
-                  "models",
-                  "system",
-                  "ratio",
-                  {}};
-    Figure latency{"fig9a",
-                   "Fig. 9a: useful computation",
-                   "Without what is computed again and waits.",
-                   Kind::bars,
-                   "network",
-                   "models",
-                   "system",
-                   "ms",
-                   {}};
-    std::vector<double> ratios, overlaps;
-    for (const Outcomes& o : all) {
-      if (!(o.title.starts_with("BERT, A100") || o.title.starts_with("ViT"))) continue;
-      const Panel empty{o.title, {}, {{"HFTA-Capuchin", {}}, {"μ-TWO", {}}}};
-      Panel a = empty, b = empty, c = empty, d = empty;
-      a.series[0].name = "HFTA";
-      for (std::size_t i = 0; i < o.models.size(); ++i) {
-        for (Panel* p : {&a, &b, &c, &d}) p->places.push_back(std::to_string(o.models[i]));
-        const MuTwoOutcome &x = o.capuchin[i], &y = o.mu_two[i];
-        a.series[0].values.push_back(o.hfta[i].possible ? o.hfta[i].compute_ms : kNone);
-        a.series[1].values.push_back(y.possible ? y.compute_ms : kNone);
-        const auto again = [&](const MuTwoOutcome& s) {
-          return s.possible ? share_of(s.recompute_ms, s.ms) : kNone;
-        };
-        const auto hidden = [&](const MuTwoOutcome& s) {
-          return s.possible && s.swap_ms > 0 ? std::max(0.0, 1 - s.stall_ms / s.swap_ms) : kNone;
-        };
-        b.series[0].values.push_back(again(x));
-        b.series[1].values.push_back(again(y));
-        c.series[0].values.push_back(hidden(x));
-        c.series[1].values.push_back(hidden(y));
-        d.series[0].values.push_back(static_cast<double>(x.wanted_bytes) / 40e9);
-        d.series[1].values.push_back(static_cast<double>(y.wanted_bytes) / 40e9);
-        if (again(x) > 0 && !std::isnan(again(y))) ratios.push_back(again(y) / again(x));
-        if (hidden(x) > 0 && !std::isnan(hidden(y))) overlaps.push_back(hidden(y) / hidden(x));
-      }
-      latency.panels.push_back(std::move(a));
-      recompute.panels.push_back(std::move(b));
-      overlap.panels.push_back(std::move(c));
-      memory.panels.push_back(std::move(d));
-    }
-    if (latency.panels.empty()) return;
-    for (Figure* f : {&latency, &recompute, &overlap, &memory}) add(std::move(*f));
-    if (!ratios.empty())
-      report_.claims.push_back(claim("share of recomputation, over that of HFTA-Capuchin", "less than half",
-                                     mean(ratios) < 0.5, fmt::format("{:.2f} on average", mean(ratios)),
-                                     "where a copy would wait, the plan computes again if that is cheaper"));
-    if (!overlaps.empty())
-      report_.claims.push_back(
-          claim("hidden share of copies, over that of HFTA-Capuchin", "2 to 3 times", mean(overlaps) >= 2,
-                fmt::format("{:.2f} times on average", mean(overlaps)),
-                "Capuchin's copies here stall only where they cost less than computing again, so "
-                "most of theirs are hidden too"));
+    std::vector<SystemOutcomes> all;
+    for (const MuTwoNetwork& n : chosen(networks())) all.push_back(outcomes_of(n, mu_two_a100(), models));
+    for (const MuTwoNetwork& n : chosen(networks_on_v100()))
+      all.push_back(outcomes_of(n, mu_two_v100(), models));
+    if (wants("fig8")) add(speedup_figure(all, report_.claims));
+    if (wants("fig7")) add(hours_figure(all, report_.claims));
+    if (wants("fig9"))
+      for (Figure& figure : breakdown_figures(all, report_.claims)) add(std::move(figure));
   }
 
   const MuTwoOptions& o_;

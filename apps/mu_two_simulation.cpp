@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/units.h>
 #include <tandem/nn/models/whole_networks.h>
 #include <tandem/plan/array_partition.h>
 #include <tandem/plan/build.h>
@@ -25,11 +26,43 @@ void add(MuTwoOutcome& sum, const MuTwoOutcome& turn) {
   sum.stall_ms += turn.stall_ms;
   sum.swap_ms += turn.swap_ms;
   sum.compute_ms += turn.compute_ms;
+  sum.roofline_ms += turn.roofline_ms;
   sum.peak_bytes = std::max(sum.peak_bytes, turn.peak_bytes);
   sum.wanted_bytes = std::max(sum.wanted_bytes, turn.wanted_bytes);
 }
 
+// What the kernels of a step take without `kernel_ms` for each.
+double roofline_ms(const MemoryProblem& problem, double kernel_ms) {
+  double ms = 0;
+  for (const MemoryGraph& graph : problem.graphs)
+    for (const MemoryNode& node : graph.nodes) ms += std::max(0.0, node.run_ms - kernel_ms);
+  return ms;
+}
+
 }  // namespace
+
+const std::vector<MuTwoNetwork>& mu_two_networks() {
+  static const std::vector<MuTwoNetwork> networks{
+      {"BERT", "bert_base", "text", 24, 16, 512},
+      {"GPT-2", "gpt2", "text", 16, 8, 1024},
+      {"ViT", "vit_60m", "imagenet", 16, 8, 0, 128},
+      {"MobileNetV3", "mobilenet_v3_large", "imagenet", 128, 64, 0, 512},
+      {"ResNet-101", "resnet101", "imagenet", 64, 48},
+      {"DLRM", "dlrm", "clicks", 1024, 512, 0, 163840}};
+  return networks;
+}
+
+MuTwoNetwork with_samples(MuTwoNetwork network, std::int64_t samples) {
+  network.samples = samples;
+  return network;
+}
+
+MuTwoNetwork with_larger_batch(MuTwoNetwork network) {
+  network.samples = network.larger;
+  network.title += ", batch of ours";
+  network.is_ours = true;
+  return network;
+}
 
 const MuTwoDevice& mu_two_a100() {
   static const MuTwoDevice device{"A100, 40 GB", 40'000'000'000, 144'000'000'000, {19.5e12, 1555e9, 10e-6}};
@@ -42,7 +75,8 @@ const MuTwoDevice& mu_two_v100() {
 
 MuTwoSimulation::MuTwoSimulation(const MuTwoNetwork& network, MuTwoDevice device)
     : device_(std::move(device)) {
-  const nn::WholeNetwork whole = nn::make_network(network.network, network.purpose, network.samples);
+  nn::WholeNetwork whole = nn::make_network(network.network, network.purpose, network.samples);
+  if (network.words > 0) whole = nn::with_text_length(std::move(whole), network.words);
   nn::fill_with_zeros(*whole.module);
   forward_ = nn::traced_loss(whole);
 }
@@ -75,6 +109,7 @@ MuTwoOutcome MuTwoSimulation::planned(const std::vector<int>& arrays, const std:
   o.recompute_ms = plan.cost.recompute_ms;
   o.stall_ms = plan.cost.stall_ms;
   o.compute_ms = o.ms - o.recompute_ms - o.stall_ms;
+  o.roofline_ms = roofline_ms(problem, device_.speed.seconds_per_kernel * kMsPerSecond);
   o.peak_bytes = plan.cost.peak_bytes;
   o.state_bytes = problem.static_bytes;
   o.host_bytes = host_peak(problem, plan.plan);

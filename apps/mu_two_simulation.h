@@ -24,7 +24,16 @@ const MuTwoDevice& mu_two_v100();
 struct MuTwoNetwork {
   std::string title, network, purpose;
   std::int64_t samples;
+  std::int64_t smaller;     ///< Table 1 has two batches: `samples`, and this
+  std::int64_t words = 0;   ///< of each text, the most that the network takes; 0: it takes no texts
+  std::int64_t larger = 0;  ///< a batch of ours, where twelve models with Table 1's fit the A100; 0: none
+  bool is_ours = false;     ///< `samples` is a batch of ours
 };
+/// The paper's Table 1, with the larger batch of each network.
+const std::vector<MuTwoNetwork>& mu_two_networks();
+MuTwoNetwork with_samples(MuTwoNetwork network, std::int64_t samples);
+/// Returns a network with its batch of ours, and a title that says so.
+MuTwoNetwork with_larger_batch(MuTwoNetwork network);
 
 /// What a batch of all models takes.
 struct MuTwoOutcome {
@@ -32,11 +41,15 @@ struct MuTwoOutcome {
   double ms = 0, recompute_ms = 0, stall_ms = 0;
   double swap_ms = 0;             ///< of all copies
   double compute_ms = 0;          ///< without what is computed again
+  double roofline_ms = 0;         ///< of that, without what each kernel takes beside its operations and bytes
   std::int64_t peak_bytes = 0;    ///< of the plan
   std::int64_t wanted_bytes = 0;  ///< of the largest array or pair, without a plan
   std::int64_t state_bytes = 0;   ///< of weights and the optimizer, of all turns
   std::int64_t host_bytes = 0;    ///< of swapped values, and of the states of models that wait for their turn
   std::string arrays;             ///< "(4, 4)"
+
+  /// What the roofline leaves of the peak: the share of the time that its operations or bytes take.
+  double utilization() const { return roofline_ms / ms; }
 };
 
 /// Trains several models of one network on a simulated device: each array of models is the Program that

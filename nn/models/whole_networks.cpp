@@ -204,7 +204,16 @@ constexpr std::array kPurposes{
     Purpose{"clicks", "dlrm", [](std::int64_t n, const Config&) { return dlrm_network(DlrmOptions{}, n); }},
 };
 
+bool is_of_words(const TensorType& type) { return type.shape.size() == 2 && type.dtype != DType::f32; }
+
 }  // namespace
+
+WholeNetwork with_text_length(WholeNetwork network, std::int64_t length) {
+  for (std::vector<NetworkInput>* all : {&network.inputs, &network.labels})
+    for (NetworkInput& input : *all)
+      if (is_of_words(input.type)) input.type.shape[1] = length;  // (N,T)
+  return network;
+}
 
 WholeNetwork dlrm_network(const DlrmOptions& o, std::int64_t samples) {
   auto net = std::make_unique<Dlrm>(o);

@@ -48,6 +48,10 @@ std::string purpose_of(const std::string& name);
 WholeNetwork make_network(const std::string& name, const std::string& purpose, std::int64_t samples,
                           const std::optional<engine::JsonInput>& config = {});
 
+/// Returns a network of texts for texts of `length` words: its ids, masks, and labels of words. What it
+/// computes with does not depend on the length; its forward throws Error if it has no such positions.
+WholeNetwork with_text_length(WholeNetwork network, std::int64_t length);
+
 /// Makes the network of clicks in another size than its paper's.
 WholeNetwork dlrm_network(const DlrmOptions& options, std::int64_t samples);
 
