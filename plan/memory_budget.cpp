@@ -61,7 +61,6 @@ class Planning {
     Try found = planned_by_policy();
     if (host_budget_ == 0 || host_peak(found.program) <= host_budget_) return take(std::move(found));
     for (StepProblem& p : problems_) p.problem.link = {};  // then plans only compute again
-    least_ = 0;
     only_recomputes_ = true;
     return take(planned_by_policy());
   }
@@ -115,9 +114,7 @@ class Planning {
       if (result.plans.back().cost.peak_bytes > limits[d]) result.is_feasible = false;
     }
     result.program = program_of(result.plans);
-    const std::int64_t peak = planned_peak(result.program);
-    if (least_ == 0 || peak < least_) least_ = peak, fullest_ = fullest_device(result.program);
-    result.fits = budget_ == 0 || peak <= budget_;
+    result.fits = budget_ == 0 || planned_peak(result.program) <= budget_;
     return result;
   }
 
@@ -127,7 +124,7 @@ class Planning {
     Limits least;
     for (const StepProblem& p : problems_) least.push_back(p.problem.static_bytes);
     Try best = planned_within(least);
-    if (!best.fits) refuse();
+    if (!best.fits) refuse(best.program);
     for (std::size_t d = 0; d < least.size(); ++d) least[d] = best.plans[d].cost.peak_bytes;
     for (int i = 0; i < kBisections; ++i) {
       Limits middle;
@@ -155,7 +152,11 @@ class Planning {
                                  listed.waits));
   }
 
-  [[noreturn]] void refuse() const {
+  // `smallest` is found under any budget. What other tries have found can be smaller, but a run with that
+  // budget may not find it again.
+  [[noreturn]] void refuse(const Program& smallest) const {
+    const int fullest = fullest_device(smallest);
+    const std::int64_t peak = planned_peak(smallest, fullest);
     throw BudgetTooSmall(
         fmt::format(
             "the memory budget of {} bytes is too small: the smallest budget that works with '{}'{} is "
@@ -164,8 +165,8 @@ class Planning {
             only_recomputes_
                 ? fmt::format(" and without swaps, which exceed the host budget of {},", host_budget_)
                 : "",
-            least_, problems_.size() == 1 ? "" : fmt::format(", of which device {} needs most", fullest_)),
-        least_);
+            peak, problems_.size() == 1 ? "" : fmt::format(", of which device {} needs most", fullest)),
+        peak);
   }
 
   const ListedGraph& step_;
@@ -174,8 +175,6 @@ class Planning {
   const std::int64_t budget_, host_budget_;
   bool only_recomputes_ = false;  // since swaps exceed the host's budget
   const std::vector<KnownMemoryPlan>& known_;
-  std::int64_t least_ = 0;  // the smallest peak of all placements, and the device that needs it
-  int fullest_ = 0;
   std::vector<StepProblem> problems_;  // by device
 };
 
