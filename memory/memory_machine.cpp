@@ -20,13 +20,12 @@ MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int
       values_[v].resident = values_[v].defined = true;
       add_bytes(problem.values[v].bytes);
     }
-  std::vector<bool> may_be_there(values_.size());
   if (problem.is_ring())
     for (const MemoryNode& n : graph(0).nodes)
       if (n.phase == Phase::forward)
-        for (const int v : n.outputs) may_be_there[static_cast<std::size_t>(v)] = true;
+        for (const int v : n.outputs) value(v).crosses = true;
   const auto check = [&](int v) {
-    if (!may_be_there[static_cast<std::size_t>(v)])
+    if (!at(v).crosses)
       throw Error(fmt::format(
           "the memory plan's start: value {} is not of the forward pass of a ring's first graph", of(v).id));
   };
@@ -184,6 +183,8 @@ MemoryCost MemoryMachine::finish() const {
     if (!was_there && at(v).resident && of(v).kind != Kind::output)
       refuse_end("is there, and was not at the start");
     if (at(v).on_host_at_start && !at(v).on_host) refuse_end("was on the host at the start, and is not");
+    if (at(v).crosses && at(v).on_host && !at(v).on_host_at_start)
+      refuse_end("is on the host, and was not at the start");
   }
   MemoryCost cost = cost_;
   cost.time_ms = clock_;

@@ -384,7 +384,7 @@ MemoryResult plan_memory(const MemoryProblem& problem, std::int64_t limit, const
   try {
     for (std::int64_t peak = peak_at(most); peak > most; peak = peak_at(most))
       least = std::exchange(most, peak);
-    for (int i = 0; i < 20 && least + 1 < most; ++i) {
+    while (least + std::max<std::int64_t>(1, most / 1000) < most) {
       const std::int64_t middle = least + (most - least) / 2;
       (peak_at(middle) <= middle ? most : least) = middle;
     }

@@ -312,9 +312,11 @@ class Search {
     MemoryPlan plan;
     const Label& last = labels_[static_cast<std::size_t>(id)];
     const Start& start = starts_[static_cast<std::size_t>(last.start)];
-    for (const int v : numbered_.values) {
-      if (p_.is_ring() && (start.resident & set_of(v))) plan.resident_at_start.push_back(v);
-      if (p_.is_ring() && (start.host & set_of(v))) plan.host_at_start.push_back(v);
+    for (std::size_t i = 0; i < numbered_.values.size() && p_.is_ring(); ++i) {
+      const int v = numbered_.values[i];
+      if (start.resident & set_of(v)) plan.resident_at_start.push_back(v);
+      // A copy that is on the host at the end may as well be there at the start.
+      if (numbered_.maker[i].graph == 0 && (last.host & set_of(v))) plan.host_at_start.push_back(v);
     }
     for (auto at = path.rbegin(); at != path.rend(); ++at) {
       const auto& steps = labels_[static_cast<std::size_t>(*at)].steps;
