@@ -76,6 +76,34 @@ TEST_F(Resume, FromTheEndOfAnEpochIsBitIdentical) {
   }
 }
 
+// A checkpoint is of models, and not of how they are divided and what is swapped.
+TEST_F(Resume, UnderAnyPartitionPolicyAndBudget) {
+  const std::string command =
+      kShort + "--synthetic-train 112 -b 16 --arch convnet --models 3 --checkpoint-every 10 --output ";
+  succeed(command + file("whole") + " --arrays 3");
+  const std::string others[] = {
+      "--arrays 2,1 --array-ring",
+      "--arrays 1,1,1 --array-lanes 2",
+      "--turns 2,1",
+      "--arrays 3 --memory-plan checkpoint",
+      "--arrays 2,1 --array-ring --memory-plan mu-two --copy-link 8GB/s --memory-budget 5.5MB",
+      "--arrays 1,1,1 --array-ring --memory-plan vdnn --copy-link 8GB/s",
+      "--memory-plan hfta-capuchin --memory-budget 4MB",
+  };
+  int i = 0;
+  for (const std::string& other : others) {
+    SCOPED_TRACE(other);
+    const std::string rest = "rest-" + std::to_string(i++);
+    succeed(command + file(rest) + " " + other + " --resume " + checkpoint("whole", 10));
+    EXPECT_EQ(losses("whole", 10), losses(rest));
+    expect_same_checkpoint(checkpoint("whole", 20), checkpoint(rest, 20));
+  }
+  // Saved under a plan of a ring, and resumed without.
+  succeed(command + file("planned") + " --steps 10 " + others[4]);
+  succeed(command + file("back") + " --arrays 3 --resume " + checkpoint("planned", 10));
+  expect_same_checkpoint(checkpoint("whole", 20), checkpoint("back", 20));
+}
+
 TEST_F(Resume, TheSameCommandGivesTheSameBitsTenTimes) {
   const std::string command =
       kShort + "--arch convnet --parallel data --ranks 2 --workers 2 --augment pad-crop,flip " +

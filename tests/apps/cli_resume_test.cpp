@@ -80,6 +80,27 @@ TEST_F(Resume, AKilledRunResumesByTheSameCommand) {
   EXPECT_EQ(losses("whole"), losses("run"));
 }
 
+// The copies of a step take most of its time, so that the process is killed while activations are on their
+// way.
+TEST_F(Resume, AKillDuringASwapLosesNoBit) {
+  const std::string command =
+      kShort +
+      "--synthetic-train 112 -b 16 --arch convnet --memory-plan vdnn --checkpoint-every 2 --resume auto --copy-link ";
+  succeed(command + "8GB/s --output " + file("whole"));
+  for (const char* seconds : {"0", "0.05"}) {
+    SCOPED_TRACE(seconds);
+    const std::string name = std::string("killed-") + seconds;
+    const Ended killed =
+        run(command + "50MB/s --output " + file(name) + " & until [ -d " + checkpoint(name, 4) +
+            " ]; do sleep 0.01; done; sleep " + seconds + "; kill -KILL $!; wait $!");
+    EXPECT_EQ(137, killed.status) << killed.err;
+    const Ended rest = succeed(command + "8GB/s --output " + file(name));
+    EXPECT_NE(std::string::npos, rest.out.find("resumes at batch ")) << rest.out;
+    EXPECT_EQ(losses("whole"), losses(name));
+    expect_same_checkpoint(checkpoint("whole", 20), checkpoint(name, 20));
+  }
+}
+
 TEST_F(Resume, UsesTheLastIntactCheckpoint) {
   const std::string command = kShort + "--arch mlp --checkpoint-every 5 --keep 3 --output " + file("run");
   succeed(command);

@@ -286,6 +286,12 @@ TEST_F(Cli, DrawsAMemoryPlan) {
   expect_refused(kTandem + " plan memory --graph " TANDEM_SOURCE
                            "/docs/programs/pair.json --limit 220MB --policy all --trace x.json",
                  {"--trace holds the timeline of one plan"});
+  // Each mistake that a file can have is in tests/passes/memory_problem_test.cpp.
+  expect_refused(
+      kTandem + " plan memory --limit 1MB --graph " +
+          write("graph.json", R"({"graphs": [], "values": [{"id": 1, "bytes": -4, "kind": "input"}],
+                                             "link": {"bytes_per_ms": 1}, "static_bytes": 0})"),
+      {"--graph: problem '" + file("graph.json"), "\"bytes\" is -4", "an integer from 0"});
 }
 
 TEST_F(Cli, TrainsModelsInArrays) {
@@ -307,6 +313,9 @@ TEST_F(Cli, TrainsModelsInArrays) {
   expect_refused(train + "--array-lanes 2", {"--array-lanes has no effect without --arrays"});
   expect_refused(train + "--arrays 1,1,1 --array-ring --array-lanes 2",
                  {"a ring of arrays has one compute lane"});
+  for (const char* stages : {"--parallel pipeline --stages 2", "--microbatches 2"})
+    expect_refused(train + "--arrays 1,1,1 --array-ring " + stages,
+                   {"several arrays of models", "one stage and one micro-batch"});
 }
 
 TEST_F(Cli, RefusesImpossiblePlans) {
