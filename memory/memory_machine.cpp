@@ -23,9 +23,9 @@ MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int
   if (problem.is_ring())
     for (const MemoryNode& n : graph(0).nodes)
       if (n.phase == Phase::forward)
-        for (const int v : n.outputs) value(v).crosses = true;
+        for (const int v : n.outputs) value(v).of_first_forward = true;
   const auto check = [&](int v) {
-    if (!at(v).crosses)
+    if (!at(v).of_first_forward)
       throw Error(fmt::format(
           "the memory plan's start: value {} is not of the forward pass of a ring's first graph", of(v).id));
   };
@@ -183,7 +183,7 @@ MemoryCost MemoryMachine::finish() const {
     if (!was_there && at(v).resident && of(v).kind != Kind::output)
       refuse_end("is there, and was not at the start");
     if (at(v).on_host_at_start && !at(v).on_host) refuse_end("was on the host at the start, and is not");
-    if (at(v).crosses && at(v).on_host && !at(v).on_host_at_start)
+    if (at(v).of_first_forward && at(v).on_host && !at(v).on_host_at_start)
       refuse_end("is on the host, and was not at the start");
   }
   MemoryCost cost = cost_;

@@ -30,7 +30,7 @@ class MemoryMachine {
   struct Value {
     bool resident = false, defined = false, on_host = false;
     bool resident_at_start = false, on_host_at_start = false;
-    bool crosses = false;  // to the next period: forward of a ring's first graph makes it
+    bool of_first_forward = false;  // of a ring: its first graph's forward makes it for the next period
     enum { none, to_host, to_device } copy = none;
     bool was_copied = false;
     bool updated = false;  // a parameter: an update that reads it has run

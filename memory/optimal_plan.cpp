@@ -153,16 +153,22 @@ class Search {
     return false;
   }
 
+  // Of a pair: what graph 0's forward made in the period before, and not yet in this one.
+  Set of_period_before(const Label& l) const {
+    Set s = 0;
+    for (int place = l.ran[0]; p_.is_ring() && place < numbered_.places(0); ++place)
+      if (const MemoryNode& n = numbered_.at(0, place); n.phase == Phase::forward) s |= set_of(n.outputs);
+    return s;
+  }
+
   // Calls act(label) for each smallest set of values that leave room for so many bytes; they are freed.
   template <class F> void with_room(const Label& from, std::int64_t need, Set needed, const F& act) const {
     const std::int64_t missing = from.live + need - limit_;
+    Set stay = needed | from.to_device | (numbered_.outputs & ~of_period_before(from));
+    if (p_.is_ring()) stay |= numbered_.inputs;
     std::vector<int> choices;
-    for (const int v : numbered_.values) {
-      const Set s = set_of(v);
-      if ((from.resident & s) && !(s & (needed | numbered_.outputs | from.to_device)) &&
-          !((s & numbered_.inputs) && p_.is_ring()))
-        choices.push_back(v);
-    }
+    for (const int v : numbered_.values)
+      if (set_of(v) & from.resident & ~stay) choices.push_back(v);
     std::vector<int> chosen;
     const auto choose = [&](const auto& self, std::size_t next, std::int64_t left) -> void {
       if (left <= 0) {
@@ -190,7 +196,11 @@ class Search {
     l.resident &= ~set_of(v);
     l.live -= p_.values[static_cast<std::size_t>(v)].bytes;
     l.may_return = true;
-    for (Set made = l.unread; made != 0; made &= made - 1) {  // from v while it was there
+    source_goes(l, v);
+  }
+  // What was computed again from v could not be so as well later: v is freed, or moves to the host.
+  void source_goes(Label& l, int v) const {
+    for (Set made = l.unread; made != 0; made &= made - 1) {
       const auto [g, n] = numbered_.maker[static_cast<std::size_t>(std::countr_zero(made))];
       if (set_of(numbered_.node(g, n).inputs) & set_of(v)) l.unread &= ~(made & -made);
     }
@@ -204,11 +214,7 @@ class Search {
     for (const auto* values : {&n.inputs, &n.outputs})
       for (const int v : *values) {
         if (kind(v) == Kind::parameter || !(l.resident & set_of(v)) || is_read_later(l, v)) continue;
-        const Set s = set_of(v);
-        const bool ends = (s & numbered_.outputs) && !((s & numbered_.crossing) && n.phase != Phase::forward);
-        const bool next = (s & numbered_.crossing) && n.phase == Phase::forward;
-        if (ends || next || (s & numbered_.inputs)) continue;
-        if (!(s & numbered_.of_forward)) free(l, v);
+        if (!(set_of(v) & (numbered_.inputs | numbered_.outputs | numbered_.of_forward))) free(l, v);
       }
   }
 
@@ -278,6 +284,7 @@ class Search {
           const auto at = std::ranges::lower_bound(l.copies, v, {}, &Copy::value);
           l.copies.insert(at, {v, channel});
           l.unread &= ~s;
+          source_goes(l, v);
           l.may_leave = !on_host || !p_.link.duplex ? ~Set{0} : 0;
           l.may_return = on_host || !p_.link.duplex;
           add(std::move(l));

@@ -57,7 +57,7 @@ class NumberedProblem {
   };
   std::vector<int> values;  ///< all but parameters
   Set inputs = 0, outputs = 0, intermediate = 0, of_forward = 0;
-  Set crossing = 0;                        ///< of a pair: what graph 0's forward makes for the period after
+  Set crossing = 0;  ///< of a pair: what graph 0's backward reads of its forward, and the sources of that
   std::vector<std::vector<int>> order;     ///< per graph: its nodes in the order of the period
   std::array<Maker, kMostValues> maker{};  ///< of each value of forward
 

@@ -242,7 +242,7 @@ class Planner {
     std::vector<Fetch> fetches;
     for (int v = 0; v < std::ssize(uses_); ++v) {
       if (treated(v) != Treatment::swap) continue;
-      const int earliest = uses(v).wraps ? 0 : uses(v).last_forward + 1;  // its source is certainly gone
+      const int earliest = uses(v).wraps ? 0 : uses(v).last_forward + 1;  // it has begun to leave
       swapped.push_back(v);
       fetches.push_back({earliest, deadline(v), bytes(v), p_.copy_ms(v)});
       if (prompts_[static_cast<std::size_t>(v)] == kNoPlace) continue;

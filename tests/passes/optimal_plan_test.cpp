@@ -296,6 +296,25 @@ TEST(OptimalPlan, KeepsASourceForThePeriodAfter) {
   EXPECT_DOUBLE_EQ(2, plan->cost.recompute_ms);
 }
 
+// The repeat of u comes before the copy of its source, and both before N, beside which an older copy ends.
+TEST(OptimalPlan, ComputesAgainBeforeTheSourceMovesToTheHost) {
+  MemoryProblem p{{{"graph", {}}}, {}, {.bytes_per_ms = 1}, 0};
+  const auto value = [&](std::int64_t bytes, Kind kind = Kind::intermediate) {
+    p.values.push_back({std::ssize(p.values), bytes, kind});
+    return static_cast<int>(std::ssize(p.values)) - 1;
+  };
+  const int x = value(1, Kind::input), s = value(5), u = value(100), y = value(15), f = value(1),
+            n = value(1), m = value(1);
+  p.graphs[0].nodes = {
+      {"S", Phase::forward, 1000, 0, {x}, {s}},      {"U", Phase::forward, 5, 0, {s}, {u}},
+      {"Y", Phase::forward, 1000, 150, {s, x}, {y}}, {"F", Phase::forward, 10, 150, {s}, {f}},
+      {"N", Phase::forward, 5, 0, {f}, {n}},         {"M", Phase::forward, 1, 95, {u, n}, {m}},
+      {"dM", Phase::backward, 1, 0, {m, s, y}, {}}};
+  const auto plan = optimal_plan(p, 200, /*copies=*/true);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(std::numeric_limits<double>::infinity(), Exhaustive(p, 200, plan->cost.time_ms - 1e-5).run());
+}
+
 // What is too large for trying all programs is at least not slower than any other policy's plan.
 TEST(OptimalPlan, OfFiveLayersIsNotSlowerThanOtherPlans) {
   std::mt19937_64 rng(8);
