@@ -59,10 +59,7 @@ class Planning {
   PlannedMemory run() {
     if (!known_.empty()) return take(repeated());
     Try found = planned_by_policy();
-    if (host_budget_ == 0 || host_peak(found.program) <= host_budget_) return take(std::move(found));
-    for (StepProblem& p : problems_) p.problem.link = {};  // then plans only compute again
-    only_recomputes_ = true;
-    return take(planned_by_policy());
+    return take(exceeds_host(found) ? planned_without_swaps() : std::move(found));
   }
 
  private:
@@ -74,6 +71,15 @@ class Planning {
     double ms() const { return std::ranges::max(plans, {}, time_of).cost.time_ms; }
     static double time_of(const CostedPlan& plan) { return plan.cost.time_ms; }
   };
+
+  bool exceeds_host(const Try& found) const {
+    return !only_recomputes_ && host_budget_ > 0 && host_peak(found.program) > host_budget_;
+  }
+  Try planned_without_swaps() {
+    for (StepProblem& p : problems_) p.problem.link = {};
+    only_recomputes_ = true;
+    return planned_by_policy();
+  }
 
   Try planned_by_policy() {
     Limits limits(problems_.size(), budget_ > 0 ? budget_ : std::numeric_limits<std::int64_t>::max());
@@ -124,6 +130,7 @@ class Planning {
     Limits least;
     for (const StepProblem& p : problems_) least.push_back(p.problem.static_bytes);
     Try best = planned_within(least);
+    if (!best.fits && exceeds_host(best)) return planned_without_swaps();
     if (!best.fits) refuse(best.program);
     for (std::size_t d = 0; d < least.size(); ++d) least[d] = best.plans[d].cost.peak_bytes;
     for (int i = 0; i < kBisections; ++i) {

@@ -15,7 +15,7 @@ namespace tandem::engine {
 class BudgetTooSmall : public Error {
  public:
   BudgetTooSmall(const std::string& message, std::int64_t smallest) : Error(message), smallest(smallest) {}
-  std::int64_t smallest;  ///< budget that was found to work, in bytes
+  std::int64_t smallest;  ///< budget that was found to work, in bytes, with the times of the same profile
 };
 
 /// The memory plan of one device.
@@ -35,8 +35,9 @@ bool plans_memory(const Strategy& strategy, const Program& plain);
 /// Plans the memory of a step by the strategy's policy, device by device, and carries the plans out. `plain`
 /// is the Program of the step without a plan, and `options` are those that lowered it. A plan counts live
 /// bytes, and a budget is of the extent of memory: so it plans with smaller and smaller limits until the
-/// placement is within the budget. If swaps exceed the host's budget, it plans without them. Throws BudgetTooSmall if there is no such plan. A strategy with the plans
-/// of an earlier run repeats these, and throws Error if they are for another step.
+/// placement is within the budget. If swaps exceed the host's budget, it plans without them. Throws
+/// BudgetTooSmall if there is no such plan. A strategy with the plans of an earlier run repeats these, and
+/// throws Error if they are for another step.
 PlannedMemory within_budget(const ListedGraph& step, const Program& plain, const LowerOptions& options,
                             const Strategy& strategy);
 

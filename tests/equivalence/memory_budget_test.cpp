@@ -232,8 +232,9 @@ TEST(MemoryBudget, PlansOfPoliciesReplay) {
 }
 
 // Trains with a budget of a share of the bytes above the state. If the policy has no plan for it, the budget
-// is the smallest one that it names.
-void expect_same_within(const Job& job, Strategy s, const Outcome& kept, double share) {
+// is the smallest one that it names. Returns whether the plan needs less than training without one.
+bool expect_same_within(const Job& job, Strategy s, const Outcome& kept, double share) {
+  bool saves = false;
   const std::int64_t state = kept.program.memory[0].state, above = kept.planned_peak - state;
   s.memory_budget = state + static_cast<std::int64_t>(share * static_cast<double>(above));
   const auto expect_same = [&] {
@@ -241,6 +242,7 @@ void expect_same_within(const Job& job, Strategy s, const Outcome& kept, double 
     expect_same_training(kept, out);
     EXPECT_LE(out.planned_peak, s.memory_budget);
     EXPECT_EQ(out.planned_peak, out.executed_peak);
+    saves = out.planned_peak < kept.planned_peak;
   };
   try {
     expect_same();
@@ -250,6 +252,7 @@ void expect_same_within(const Job& job, Strategy s, const Outcome& kept, double 
     s.memory_budget = e.smallest;
     expect_same();
   }
+  return saves;
 }
 
 // mu-two+ searches for seconds.
@@ -259,6 +262,7 @@ std::vector<double> shares_for(const std::string& policy) {
 }
 
 TEST(MemoryBudget, PlansOfArraysChangeNoBit) {
+  int cases = 0, saving = 0;
   for (const NamedJob& j : jobs())
     for (const std::string order : {"in turn", "pair", "ring"}) {
       const Job job = with_models(j.job, 3);
@@ -271,13 +275,16 @@ TEST(MemoryBudget, PlansOfArraysChangeNoBit) {
           if (policy == "mu-two+" && order == "in turn") continue;
           SCOPED_TRACE(::testing::Message() << j.name << ", " << order << ", " << policy << ", " << share);
           s.memory_plan = policy;
-          s.copy_link = {.bytes_per_ms = policy == "checkpoint" || order == "in turn" ? 0 : 1e6};
-          expect_same_within(job, s, kept, share);
+          s.copy_link = {.bytes_per_ms = policy == "checkpoint" ? 0 : 1e6};
+          saving += expect_same_within(job, s, kept, share);
+          ++cases;
         }
     }
+  EXPECT_GT(saving, cases * 3 / 4) << "of " << cases;
 }
 
 TEST(MemoryBudget, PlansChangeNoBitAndKeepTheBudget) {
+  int cases = 0, saving = 0;
   for (const NamedJob& j : jobs()) {
     const Outcome kept = train(j.job, plain());
     for (const std::string policy : {"", "checkpoint", "capuchin", "mu-two", "vdnn"})
@@ -286,9 +293,11 @@ TEST(MemoryBudget, PlansChangeNoBitAndKeepTheBudget) {
         Strategy s = plain();
         s.memory_plan = policy;
         if (policy != "checkpoint") s.copy_link = {.bytes_per_ms = 1e6};
-        expect_same_within(j.job, s, kept, share);
+        saving += expect_same_within(j.job, s, kept, share);
+        ++cases;
       }
   }
+  EXPECT_GT(saving, cases * 3 / 4) << "of " << cases;
 }
 
 TEST(MemoryBudget, RanksStagesAndMicrobatchesHaveAPlanEach) {
@@ -308,11 +317,29 @@ TEST(MemoryBudget, RanksStagesAndMicrobatchesHaveAPlanEach) {
         const Outcome kept = train(job, s);
         s.memory_plan = microbatches == 1 && replicas == stages ? "mu-two+" : "mu-two";
         s.copy_link = {.bytes_per_ms = 1e6};
-        expect_same_within(job, s, kept, 0.9);
+        EXPECT_TRUE(expect_same_within(job, s, kept, 0.9));
       }
 }
 
+TEST(MemoryBudget, TheSmallestBudgetThatIsNamedKeepsTheHostBudget) {
+  const Graph forward = trace_job(resnet_job(), resnet_job().batch_size);
+  Strategy s = plain();
+  s.memory_plan = "mu-two";
+  s.copy_link = {.bytes_per_ms = 1e6};
+  s.host_budget = s.memory_budget = 1;
+  try {
+    build(forward, s);
+    ADD_FAILURE() << "it fits into a byte";
+  } catch (const BudgetTooSmall& e) {
+    s.memory_budget = e.smallest;
+  }
+  const Program p = build(forward, s);
+  EXPECT_LE(planned_peak(p), s.memory_budget);
+  EXPECT_EQ(0, p.memory[0].host);
+}
+
 TEST(MemoryBudget, PlansOfArraysOnTwoRanksChangeNoBit) {
+  int cases = 0, saving = 0;
   for (const NamedJob& j : jobs())
     for (const std::vector<int>& arrays : std::vector<std::vector<int>>{{1, 1}, {1, 1, 1}}) {
       const Job job = with_models(j.job, static_cast<int>(arrays.size()));
@@ -324,9 +351,11 @@ TEST(MemoryBudget, PlansOfArraysOnTwoRanksChangeNoBit) {
       for (const char* policy : {"mu-two", "vdnn"}) {
         SCOPED_TRACE(::testing::Message() << j.name << ", " << arrays.size() << " arrays, " << policy);
         s.memory_plan = policy;
-        expect_same_within(job, s, kept, 0.7);
+        saving += expect_same_within(job, s, kept, 0.7);
+        ++cases;
       }
     }
+  EXPECT_GT(saving, cases / 2) << "of " << cases;
 }
 
 // Statistics and draws, which a repeated node must not change.
