@@ -247,13 +247,21 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
 }
 
 std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& strategy) {
-  std::vector<TableUpdate> report;
-  if (!strategy.train) return report;
-  const ModelRange first{0, strategy.arrays.empty() ? strategy.models : strategy.arrays[0]};
-  sparse_updates(with_updates(of_models(forward, first), of_array(strategy, first), schedule_of(strategy),
-                              keep_velocity(strategy.each)),
-                 &report);
-  return report;
+  std::vector<TableUpdate> all;
+  if (!strategy.train) return all;
+  ModelRange range;
+  for (const int models : strategy.arrays.empty() ? std::vector{strategy.models} : strategy.arrays) {
+    range.count = models;
+    std::vector<TableUpdate> tables;
+    sparse_updates(with_updates(of_models(forward, range), of_array(strategy, range), schedule_of(strategy),
+                                keep_velocity(strategy.each)),
+                   &tables);
+    if (all.empty()) all = tables;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].why_not.empty()) all[i].why_not = tables[i].why_not;
+    range.first += models;
+  }
+  return all;
 }
 
 std::vector<std::vector<GradientLayer>> gradient_layers(const Graph& forward, const Strategy& strategy) {

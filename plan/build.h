@@ -25,7 +25,8 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy);
 /// Returns the memory plans of `build`, by device; nothing if it needs none.
 std::vector<DevicePlan> memory_plans(const Graph& forward, const Strategy& strategy);
 
-/// Returns how the step updates its tables, in the order of the states.
+/// Returns how the step updates its tables, in the order of the states. Of several arrays of models, the first
+/// that updates a table densely counts.
 std::vector<TableUpdate> table_updates(const Graph& forward, const Strategy& strategy);
 
 /// Returns the gradients that the step reduces, by stage, in the order in which backward makes them

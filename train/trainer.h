@@ -98,7 +98,8 @@ class Trainer final : private Recoverable {
   engine::ProgramHandle training_program() const;
   /// False until the all-reduces are planned, if TrainerOptions::all_reduces asks for it.
   bool all_reduces_are_planned() const;
-  /// Returns why updates of tables are dense, a line per reason; empty if all are sparse.
+  /// Returns why updates of tables are dense, a line per reason; empty if all are sparse, or if the strategy
+  /// wants none to be.
   std::vector<std::string> dense_tables() const;
   /// On the main rank: says why AllReduceOptions::known is of another kind of run, so that this one measures
   /// its own times; empty if it is used, or if there is none.

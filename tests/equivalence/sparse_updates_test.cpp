@@ -341,6 +341,10 @@ TEST(SparseUpdates, SayWhyTheyStayDenseOfSeveralModelsOrStages) {
   s.models = 2;
   s.each = {{.optimizer = SgdOptions{}}, {.optimizer = SgdOptions{.weight_decay = 0.1}}};
   EXPECT_EQ("the models update it differently", why_not(words, s));
+  s.arrays = {1, 1};
+  EXPECT_EQ("weight decay moves every row",
+            table_updates(trace_job(words, words.batch_size), s).at(0).why_not)
+      << "of the second array";
   s = sgd();
   s.schedule = "gpipe";
   s.stages = 2;
