@@ -123,16 +123,16 @@ class MuTwoReport {
         fmt::format(
             "Several models of one network train on one device. Each array of models is the Program that Tandem "
             "would run, traced from the network in its full size, with Adam. A kernel of W operations and B bytes "
-            "takes max(W / peak, B / bandwidth) + {0:.0f} µs. The peaks and bandwidths are those of the data "
+            "takes max(W / peak, B / bandwidth) + {0:g} µs. The peaks and bandwidths are those of the data "
             "sheets, for f32 without tensor cores: {1:.1f} TFLOP/s and {2:.0f} GB/s on the A100, {3:.1f} TFLOP/s "
-            "and {4:.0f} GB/s on the V100. The {0:.0f} µs stand for a kernel's launch, and for the time in which "
+            "and {4:.0f} GB/s on the V100. The {0:g} µs stand for a kernel's launch, and for the time in which "
             "few of its blocks run. They are the only number that was chosen, and nothing is fitted to the paper's "
             "results.",
             kernel_us, a.flops / 1e12, a.bytes / 1e9, v.flops / 1e12, v.bytes / 1e9),
         fmt::format(
             "So a kernel's utilization is the share of its time that the roofline, max(W / peak, B / bandwidth), "
             "takes. An array of n models has kernels of n times the operations and bytes, and as many of them as "
-            "one model: fusing saves {:.0f} µs at most for each kernel and model. Copies cross PCIe with 32 GB/s "
+            "one model: fusing saves {:g} µs at most for each kernel and model. Copies cross PCIe with 32 GB/s "
             "each way. A policy plans the memory of each array, or of each pair, and the plan is replayed.",
             kernel_us),
         "HFTA trains the largest arrays that fit, one after the other. HFTA-Capuchin fuses all models into one "
@@ -144,7 +144,7 @@ class MuTwoReport {
             "the V100. The paper does not say how long its texts are; these have the most words that the networks "
             "take. Tandem's attention keeps no T×S array, and one kernel computes several pointwise ops, so a model "
             "needs less memory than in the paper. Where twelve models with the batch of Table 1 fit the A100 "
-            "without a plan, a larger \"batch of ours\" comes in addition: {}.",
+            "without a plan, a larger \"batch of ours\" comes in addition: {}, and three quarters of it on the V100.",
             table_1(), batches_of_ours())};
   }
 

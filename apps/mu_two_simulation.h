@@ -48,7 +48,7 @@ struct MuTwoOutcome {
   std::int64_t host_bytes = 0;    ///< of swapped values, and of the states of models that wait for their turn
   std::string arrays;             ///< "(4, 4)"
 
-  /// What the roofline leaves of the peak: the share of the time that its operations or bytes take.
+  /// The share of the time that the rooflines of its kernels take.
   double utilization() const { return roofline_ms / ms; }
 };
 

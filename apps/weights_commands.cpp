@@ -41,8 +41,9 @@ struct Loaded {
 // The first lines of an error: the network that the file differs least from, if it takes more than half of
 // its tensors, and the file differs more from `chosen`, which has this name. Without one, as for other sizes
 // than the papers', the network that has most of its names.
+// `chosen` in its paper's size is one of them if a config gave it other sizes.
 std::string likeliest(const std::string& file, const std::string& purpose, const std::string& than,
-                      nn::ModuleBase& chosen) {
+                      nn::ModuleBase& chosen, bool has_config) {
   const nn::SafetensorsFile weights(file);
   const nn::WeightsFit given = nn::fit_of(chosen, weights);
   const std::size_t half = weights.tensors().size() / 2;
@@ -51,7 +52,7 @@ std::string likeliest(const std::string& file, const std::string& purpose, const
   std::string fits, has_names;
   for (const std::string& p : nn::network_purposes())
     for (const std::string& name : nn::network_names(p)) {
-      if (p == purpose && name == than) continue;
+      if (!has_config && p == purpose && name == than) continue;
       const nn::WholeNetwork network = nn::make_network(name, p, 1);  // one at a time: some have a gigabyte
       const nn::WeightsFit fit = nn::fit_of(*network.module, weights);
       if (fit.tensors > half && fit.differences < least) {
@@ -110,7 +111,8 @@ Loaded load(const NetworkWeights& o, std::int64_t samples) {
   try {
     loaded.layout = nn::file_layout(module, nn::load_weights(module, file).library);
   } catch (const nn::WeightsMismatch& e) {
-    throw Error(likeliest(file, purpose_of(o), o.network, module) + e.what() + origin_of_sizes(config));
+    throw Error(likeliest(file, purpose_of(o), o.network, module, config.sizes.has_value()) + e.what() +
+                origin_of_sizes(config));
   }
   module.eval();
   return loaded;

@@ -48,8 +48,8 @@ std::string purpose_of(const std::string& name);
 WholeNetwork make_network(const std::string& name, const std::string& purpose, std::int64_t samples,
                           const std::optional<engine::JsonInput>& config = {});
 
-/// Returns a network of texts for texts of `length` words: its ids, masks, and labels of words. What it
-/// computes with does not depend on the length; its forward throws Error if it has no such positions.
+/// Returns a network of texts for texts of `length` words: its ids, masks, and labels of words. Its
+/// weights do not depend on the length; its forward throws Error if it has no such positions.
 WholeNetwork with_text_length(WholeNetwork network, std::int64_t length);
 
 /// Makes the network of clicks in another size than its paper's.
