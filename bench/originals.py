@@ -37,24 +37,38 @@ def gpt2(samples):
                     lambda y, b: F.cross_entropy(y[:, :-1].flatten(0, 1), b["labels"][:, 1:].flatten()))
 
 
-def bert(samples):
-    import transformers
+BERT_KEYS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def texts_of_bert(samples):
     batch = ids(30522, samples, 128)
     batch["attention_mask"] = torch.ones(samples, 128, dtype=torch.int64)
     batch["attention_mask"][1, 100:] = 0
     batch["token_type_ids"] = (torch.arange(128) >= 60).long().expand(samples, 128).contiguous()
+    return batch
+
+
+def bert(samples):
+    import transformers
+    batch = texts_of_bert(samples)
     batch["labels"] = torch.where(torch.rand(samples, 128) < 0.15, batch["input_ids"], -100)
     batch["next_sentence_label"] = torch.arange(samples) % 2
     net = transformers.BertForPreTraining(transformers.BertConfig())
-    keys = ("input_ids", "attention_mask", "token_type_ids")
 
     def loss(y, b):
         return F.cross_entropy(y[0].flatten(0, 1), b["labels"].flatten()) + F.cross_entropy(y[1], b["next_sentence_label"])
 
     def run(n, b):
-        out = n(**{k: b[k] for k in keys})
+        out = n(**{k: b[k] for k in BERT_KEYS})
         return out.prediction_logits, out.seq_relationship_logits
     return Original("huggingface", "text", net, batch, run, loss)
+
+
+def bert_classifier(samples):
+    import transformers
+    batch = {**texts_of_bert(samples), "labels": torch.arange(samples) % 2}
+    net = transformers.BertForSequenceClassification(transformers.BertConfig(num_labels=2))
+    return Original("huggingface", "text", net, batch, lambda n, b: n(**{k: b[k] for k in BERT_KEYS}).logits)
 
 
 def vit_huggingface(samples):
@@ -202,6 +216,7 @@ NETWORKS = {
     "vit_b_16 huggingface": vit_huggingface,
     "gpt2": gpt2,
     "bert_base": bert,
+    "bert_base classifier": bert_classifier,
     "transformer": transformer,
     "vit_60m": vit_60m,
     "residual_lstm": residual_lstm,

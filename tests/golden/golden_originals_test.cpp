@@ -11,10 +11,13 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/json_input.h>
+#include <tandem/nn/models/bert.h>
 #include <tandem/nn/models/dlrm.h>
 #include <tandem/nn/models/mobilenet_v3.h>
+#include <tandem/nn/models/network_config.h>
 #include <tandem/nn/models/residual_lstm_net.h>
 #include <tandem/nn/models/transformer.h>
+#include <tandem/nn/models/vgg.h>
 #include <tandem/nn/models/vit.h>
 #include <tandem/nn/models/whole_networks.h>
 #include <tandem/nn/torch_layout.h>
@@ -99,6 +102,23 @@ nn::VitOptions vit(std::int64_t hidden) {
   return {.image = 32, .patch = 8, .classes = 7, .width = 24, .hidden = hidden, .depth = 2, .heads = 3};
 }
 
+// BertModel, which has no head.
+nn::WholeNetwork bert_body() {
+  const std::string file = kFolder + "bert-body/config.json";
+  const auto config = JsonInput::parse(file, engine::read_text("config", file));
+  auto net = std::make_unique<nn::Bert>(nn::bert_options(config));
+  nn::Bert& module = *net;
+  return {.module = std::move(net),
+          .inputs = {{"input_ids", {}}, {"attention_mask", {}}, {"token_type_ids", {}}},
+          .forward =
+              [&module](const Tensors& in) {
+                return Tensors{module(nn::BertInput{in[0], in[1], in[2]}).sample};
+              },
+          .outputs = {"logits"},
+          .labels = {{"labels", {}}},
+          .loss = [](const Tensors& out, const Tensors& labels) { return cross_entropy(out[0], labels[0]); }};
+}
+
 nn::WholeNetwork dlrm() {
   auto net = std::make_unique<nn::Dlrm>(
       nn::DlrmOptions{.numbers = 4, .rows = {5, 7, 3}, .width = 8, .bottom = {10}, .top = {12}});
@@ -123,6 +143,7 @@ std::map<std::string, Original> originals() {
     all[folder] = {"huggingface", [=] { return with_config("gpt2", "text", folder); }};
   for (const char* folder : {"bert", "bert-classifier"})
     all[folder] = {"huggingface", [=] { return with_config("bert_base", "text", folder); }};
+  all["bert-body"] = {"huggingface", bert_body};
   all["vit-huggingface"] = {"huggingface",
                             [] { return with_config("vit_b_16", "imagenet", "vit-huggingface"); }};
   all["vit-timm"] = {"timm", [] { return classifier(std::make_unique<nn::Vit>(vit(48)), "images"); }};
@@ -151,12 +172,17 @@ std::map<std::string, Original> originals() {
                                               .classes = 7, .width = 0.1, .hidden = 64}),
                                           "images");
                       }};
+  all["vgg"] = {"", [] {
+                  return classifier(std::make_unique<nn::Vgg16>(
+                                        nn::Vgg16Options{.classes = 7, .width = 4, .hidden = 24, .cells = 7}),
+                                    "images");
+                }};
   for (const char* name : {"resnet18", "resnet50", "mobilenet_v3_large", "xception", "inception_v4"})
     all[name] = {"", [=] { return nn::make_network(name, "imagenet", 2); }};
   all["resnet18"].gain = all["resnet50"].gain = 0.5;
   all["xception"].gain = 0.4;
   all["mobilenet_v3_large"].gain = 0.8;
-  all["inception_v4"].gain = 1;
+  all["inception_v4"].gain = 0.9;
   return all;
 }
 
@@ -266,12 +292,32 @@ TEST_P(GoldenOriginals, AreWrittenAgain) {
   EXPECT_EQ(before.tensors().size(), after.tensors().size());
 }
 
+// In the sizes of their papers.
+TEST(FilesOfWholeNetworks, HaveTheNamesAndShapesOfTheOriginals) {
+  using Shapes = std::map<std::string, Shape>;
+  for (const json& file : read_json(TANDEM_SOURCE "/tests/golden/names.json")) {
+    const std::string name = file.at("network"), library = file.at("library");
+    SCOPED_TRACE(name + " of " + library);
+    const nn::WholeNetwork network = nn::make_network(name, file.at("purpose"), 2);
+    nn::fill_with_zeros(*network.module);
+    const StateDict state = network.module->state();
+    Shapes ours, theirs;
+    for (const auto& [key, source] :
+         nn::torch_sources(*network.module, state, 0, 0, 1, nn::file_layout(*network.module, library)))
+      ours[key] = source.type.shape;
+    for (const auto& [key, shape] : file.at("shapes").items()) theirs[key] = shape.get<Shape>();
+    for (const auto& [key, shape] : theirs)
+      EXPECT_EQ(to_string(shape), ours.contains(key) ? to_string(ours[key]) : "missing") << key;
+    for (const auto& [key, shape] : ours) EXPECT_TRUE(theirs.contains(key)) << key;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, GoldenOriginals,
-    ::testing::Combine(::testing::Values("gpt2", "gpt2-body", "bert", "bert-classifier", "vit-huggingface",
-                                         "vit-timm", "vit-torchvision", "transformer", "residual_lstm",
-                                         "dlrm", "mobilenet", "resnet18", "resnet50", "mobilenet_v3_large",
-                                         "xception", "inception_v4"),
+    ::testing::Combine(::testing::Values("gpt2", "gpt2-body", "bert", "bert-classifier", "bert-body",
+                                         "vit-huggingface", "vit-timm", "vit-torchvision", "transformer",
+                                         "residual_lstm", "dlrm", "mobilenet", "vgg", "resnet18", "resnet50",
+                                         "mobilenet_v3_large", "xception", "inception_v4"),
                        ::testing::Values(DType::f32, DType::f64)),
     [](const auto& info) {
       std::string name = std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));

@@ -85,6 +85,10 @@ def bert_classifier():
     return bert("BertForSequenceClassification", {"labels": torch.tensor([1, 2])}, cross_entropy, lambda out: out.logits)
 
 
+def bert_body():
+    return bert("BertModel", {"labels": torch.tensor([1, 20])}, cross_entropy, lambda out: out.pooler_output)
+
+
 def vit_huggingface():
     import transformers
     config = transformers.ViTConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
@@ -113,6 +117,15 @@ def mobilenet():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = None
     net.train()(images(64))
+    return net, {"images": images(64), "labels": torch.tensor([1, 6])}, lambda net, b: net(b["images"]), cross_entropy
+
+
+def vgg():
+    """A sixteenth of the channels. torchvision's first linear layer takes 512 of them."""
+    from torchvision.models.vgg import VGG, cfgs, make_layers
+    net = VGG(make_layers([c if c == "M" else c // 16 for c in cfgs["D"]]), num_classes=7)
+    for layer, (inputs, outputs) in {0: (32 * 49, 24), 3: (24, 24), 6: (24, 7)}.items():
+        net.classifier[layer] = torch.nn.Linear(inputs, outputs)
     return net, {"images": images(64), "labels": torch.tensor([1, 6])}, lambda net, b: net(b["images"]), cross_entropy
 
 
@@ -198,11 +211,11 @@ def gpt2_without_head():
 
 
 ORIGINALS = {"gpt2": gpt2_with_head, "gpt2-body": gpt2_without_head, "bert": bert_pretraining, "bert-classifier": bert_classifier,
-             "vit-huggingface": vit_huggingface, "vit-timm": vit_timm, "vit-torchvision": vit_torchvision, "transformer": transformer,
-             "residual_lstm": residual_lstm, "dlrm": dlrm, "mobilenet": mobilenet}
+             "bert-body": bert_body, "vit-huggingface": vit_huggingface, "vit-timm": vit_timm, "vit-torchvision": vit_torchvision,
+             "transformer": transformer, "residual_lstm": residual_lstm, "dlrm": dlrm, "mobilenet": mobilenet, "vgg": vgg}
 OF_ONE_SIZE = {"resnet18": lambda: torchvision("resnet18", 0.5), "resnet50": lambda: torchvision("resnet50", 0.5),
                "mobilenet_v3_large": lambda: torchvision("mobilenet_v3_large", 0.8),
-               "xception": lambda: timm("legacy_xception", 0.4, 64), "inception_v4": lambda: timm("inception_v4", 1, 75)}
+               "xception": lambda: timm("legacy_xception", 0.4, 64), "inception_v4": lambda: timm("inception_v4", 0.9, 107)}
 
 
 def name_in_file(name, stored):
