@@ -46,10 +46,13 @@ double Lifetimes::recompute_ms(int value, const std::vector<Treatment>& treatmen
     if (!p.exists || seen_[static_cast<std::size_t>(v)] == call_) continue;
     const Treatment treatment = treatments[static_cast<std::size_t>(v)];
     const bool there = rest_ms(v) > 0 && (treatment == Treatment::retain || treatment == Treatment::swap);
-    if (there && v != value) continue;
+    if (needed && v != value) needed->push_back(v);
+    if (there && v != value) {
+      seen_[static_cast<std::size_t>(v)] = call_;
+      continue;
+    }
     const MemoryNode& node = p_.graphs[p.graph].nodes[p.node];
     for (const int out : node.outputs) seen_[static_cast<std::size_t>(out)] = call_;
-    if (needed && v != value) needed->push_back(v);
     ms += node.run_ms;
     to_visit.insert(to_visit.end(), node.inputs.rbegin(), node.inputs.rend());
   }

@@ -16,8 +16,8 @@ class Lifetimes {
   /// From the last reader of forward to the first of backward, if nothing is copied or computed again.
   double rest_ms(int v) const { return rest_ms_[static_cast<std::size_t>(v)]; }
 
-  /// The time of all nodes that make `v` again if the values with these treatments are there. Adds the other
-  /// values that are made on the way to `needed`.
+  /// The time of all nodes that make `v` again if the values with these treatments are there. Adds to `needed`
+  /// the other values that are read or made on the way.
   double recompute_ms(int v, const std::vector<Treatment>& treatments,
                       std::vector<int>* needed = nullptr) const;
 

@@ -130,7 +130,7 @@ class Greedy {
     return best;
   }
 
-  // Per value, how many recomputed values it is made again for.
+  // Per value, how often it would be made again: for itself, and for each recomputed value that needs it.
   std::vector<int> counts() const {
     std::vector<int> counts(p_.values.size(), 1);
     for (const int other : recomputed_values()) {

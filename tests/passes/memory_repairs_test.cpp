@@ -188,6 +188,34 @@ TEST(MemoryRepairs, TheCandidateForARecomputeIsTheOneThatIsComputedAgain) {
   EXPECT_DOUBLE_EQ(0, plan.cost.stall_ms);
 }
 
+// Alg. F: a value counts once for itself, and once for each recomputed value that needs it.
+TEST(MemoryRepairs, WhatRecomputedValuesNeedIsComputedMoreOften) {
+  Written g;
+  g.problem.link = {};
+  const int x = g.value(10, Kind::input), a = g.value(100), b = g.value(100), c = g.value(100),
+            sum = g.value(1), loss = g.value(1, Kind::output);
+  g.graph("two branches");
+  g.node("A", kForward, 4, {x}, {a});
+  g.node("B", kForward, 1, {a}, {b});
+  g.node("C", kForward, 6, {x}, {c});
+  g.node("sum", kForward, 1, {b, c}, {sum});
+  g.node("loss", kForward, 1, {sum}, {loss}, /*workspace=*/300);
+  g.node("dB", kBackward, 1, {b}, {});
+  g.node("dC", kBackward, 1, {c}, {});
+  g.node("dA", kBackward, 1, {a}, {});
+  const auto recomputed = [&](std::int64_t limit) {
+    std::vector<int> nodes;
+    for (const MemoryStep& s : memory_policy("mu-two").make(g.problem, limit).plan.steps)
+      if (s.kind == Step::recompute) nodes.push_back(s.node);
+    return nodes;
+  };
+  // The loss has a, b and c beside its workspace, and x.
+  EXPECT_EQ((std::vector<int>{}), recomputed(620));
+  EXPECT_EQ((std::vector<int>{1}), recomputed(550)) << "b gives 100 bytes for 1 ms";
+  // Then a would give 100 bytes for 2 · 4 ms, since b needs it, too, and c gives them for 6 ms.
+  EXPECT_EQ((std::vector<int>{1, 2}), recomputed(450));
+}
+
 // Rank: `mu-two` swaps first what rests longest, `capuchin` what rests longest beside its two copies.
 TEST(MemoryRepairs, PoliciesRankSwapsByRestOrByFreeTime) {
   Written g;
