@@ -45,7 +45,7 @@ CopyLink parse_copy_link(std::string_view text) {
 
 void say_memory_plans(const std::vector<DevicePlan>& plans, const Strategy& s) {
   for (std::size_t d = 0; d < plans.size(); ++d) {
-    const auto& [step, plan] = plans[d];
+    const auto& [step, plan, estimated] = plans[d];
     const MemoryCost none =
         plan_of(step.problem, retain_all(step.problem), std::numeric_limits<std::int64_t>::max())->cost;
     const EvictedValues evicted = evicted_by(step.problem, plan.plan);
@@ -55,6 +55,9 @@ void say_memory_plans(const std::vector<DevicePlan>& plans, const Strategy& s) {
         number_of(d, plans, s), s.memory_plan.empty() ? "mu-two+" : s.memory_plan,
         counted(std::ssize(evicted.swapped), "activation"), evicted.recomputed.size(),
         mb(plan.cost.peak_bytes), mb(none.peak_bytes), plan.cost.time_ms, none.time_ms, plan.cost.stall_ms));
+    if (s.profile && estimated > 0)
+      log_warning(fmt::format("memory plan{}: the profile has no times of {}, which are estimated",
+                              number_of(d, plans, s), counted(estimated, "kernel")));
   }
   const bool could_copy =
       !engine::contains(std::vector<std::string>{"none", "checkpoint", "checkmate", "hfta"}, s.memory_plan);
@@ -84,7 +87,7 @@ void say_partitions(const std::vector<PartitionVerdict>& verdicts, bool all) {
 
 void explain_memory_plans(const std::vector<DevicePlan>& plans, const Strategy& s) {
   for (std::size_t d = 0; d < plans.size(); ++d) {
-    const auto& [step, plan] = plans[d];
+    const auto& [step, plan, estimated] = plans[d];
     auto verdicts = explain(step.problem, plan.plan);
     const auto bytes = [&](const ValueVerdict& v) {
       return step.problem.values[static_cast<std::size_t>(v.value)].bytes;

@@ -10,6 +10,7 @@
 
 #include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
+#include <tandem/core/runtime/profile.h>
 #include <tandem/memory/buffer_assignment.h>
 #include <tandem/memory/memory_policies.h>
 #include <tandem/memory/placement.h>
@@ -39,6 +40,18 @@ void require_in_range(const MemoryProblem& problem, const MemoryPlan& plan) {
     throw Error("the memory plan names a node or value that its step does not have");
 }
 
+int kernels_without_time(const Program& p, int device, const Profile* profile) {
+  int count = 0;
+  for (const InstructionId s : p.instructions.ids()) {
+    const Lane& lane = p.lane_of(s);
+    const Instruction& instruction = p.instruction(s);
+    if (lane.device == device && lane.kind == LaneKind::compute && instruction.op &&
+        !(profile && profile->find(instruction, p.threads)))
+      ++count;
+  }
+  return count;
+}
+
 std::int64_t host_peak(const Program& p) { return std::ranges::max(p.memory, {}, &DeviceMemory::host).host; }
 
 class Planning {
@@ -52,8 +65,10 @@ class Planning {
         host_budget_(strategy.host_budget),
         known_(strategy.known_memory_plans) {
     const BufferAssignment buffers = assign_buffers(step.graph, step.order, step.keep);
-    for (int d = 0; d < plain.devices; ++d)
+    for (int d = 0; d < plain.devices; ++d) {
       problems_.push_back(step_problem(step, buffers, plain, d, strategy.copy_link));
+      estimated_.push_back(kernels_without_time(plain, d, strategy.profile.get()));
+    }
   }
 
   PlannedMemory run() {
@@ -146,7 +161,7 @@ class Planning {
   PlannedMemory take(Try found) {
     PlannedMemory result{std::move(found.program), {}};
     for (std::size_t d = 0; d < problems_.size(); ++d)
-      result.devices.push_back({std::move(problems_[d]), std::move(found.plans[d])});
+      result.devices.push_back({std::move(problems_[d]), std::move(found.plans[d]), estimated_[d]});
     return result;
   }
 
@@ -183,6 +198,7 @@ class Planning {
   bool only_recomputes_ = false;  // since swaps exceed the host's budget
   const std::vector<KnownMemoryPlan>& known_;
   std::vector<StepProblem> problems_;  // by device
+  std::vector<int> estimated_;         // kernels, by device
 };
 
 }  // namespace

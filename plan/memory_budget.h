@@ -22,6 +22,8 @@ class BudgetTooSmall : public Error {
 struct DevicePlan {
   StepProblem step;
   CostedPlan plan;
+  /// Kernels whose times the strategy's profile lacks: they are estimates. All, if there is no profile.
+  int estimated = 0;
 };
 struct PlannedMemory {
   Program program;

@@ -274,6 +274,22 @@ TEST_F(Cli, RepeatsAMemoryPlan) {
                  {"--host-budget has no effect without --copy-link"});
 }
 
+// A profile of another run has other kernels.
+TEST_F(Cli, SaysWhichTimesOfAMemoryPlanAreEstimated) {
+  const std::string train = kTrain + "--arch resnet20 -b 32 --steps 1 --threads 1 --memory-budget 20MB ";
+  ASSERT_EQ(0, run(train + "--simulate --output " + file("sim")).status);
+  const nlohmann::json profile = read("sim/profile.json");
+  const Ended whole = run(train + "--profile " + file("sim/profile.json"));
+  EXPECT_EQ(0, whole.status) << whole.err;
+  EXPECT_EQ(std::string::npos, whole.out.find("estimated")) << whole.out;
+  nlohmann::json without = nlohmann::json::object();
+  for (const auto& [key, value] : profile.items())
+    if (key.find("conv2d{") == std::string::npos) without[key] = value;
+  const Ended part = run(train + "--profile " + write("part.json", without.dump()));
+  EXPECT_EQ(0, part.status) << part.err;
+  expect_words(part.out, {"the profile has no times of", "kernel", "estimated"});
+}
+
 TEST_F(Cli, DrawsAMemoryPlan) {
   const std::string plan = kTandem + " plan memory --graph " TANDEM_SOURCE
                                      "/docs/programs/pair.json --limit 220MB --policy mu-two+ ";

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/memory.h>
+#include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/core/schedule/verify.h>
 #include <tandem/memory/buffer_assignment.h>
@@ -159,6 +160,50 @@ TEST(MemoryBudget, TheProgramOfAPlanHasItsPeakAndItsTime) {
     }
   EXPECT_GT(copies, 100);
   EXPECT_GT(repeats, 100);
+}
+
+// Candidates (docs/decisions.md): a value and its views are one array, which is counted and moved once.
+TEST(MemoryBudget, ViewsOfAValueAreNoFurtherCandidates) {
+  struct Net : nn::Module {
+    explicit Net(bool views) : views(views) {}
+    Tensor forward(const Tensor& x) override {
+      Tensor h = tanh(first(x));
+      if (views) h = reshape(reshape(h, {h.size(0), 2, 3}), {h.size(0), 6});
+      return second(h);
+    }
+    const bool views;
+    nn::Linear first{*this, "first", {.in = 7, .out = 6}}, second{*this, "second", {.in = 6, .out = 5}};
+  };
+  const auto bytes_of_candidates = [](bool views) {
+    Job job = small_residual_job();
+    job.sample = {7};
+    job.model = [=] { return std::make_unique<Net>(views); };
+    const Step step = step_of(job, plain(), {}, 1);
+    std::vector<std::int64_t> bytes;
+    for (const int v : candidates_of(step.problems[0].problem))
+      bytes.push_back(step.problems[0].problem.values[static_cast<std::size_t>(v)].bytes);
+    return bytes;
+  };
+  EXPECT_FALSE(bytes_of_candidates(false).empty());
+  EXPECT_EQ(bytes_of_candidates(false), bytes_of_candidates(true));
+}
+
+// Candidates: what makes a running statistic runs once a batch.
+TEST(MemoryBudget, RunningStatisticsAreNotComputedAgain) {
+  const Step step = step_of(resnet_job(), plain(), {}, 1);
+  const auto& [problem, nodes, values] = step.problems[0];
+  const CostedPlan plan = memory_policy("checkpoint").make(problem, live_peak(step.plain) / 2);
+  const Graph& g = step.listed.graph;
+  const auto readers = g.readers();
+  int repeats = 0;
+  for (const MemoryStep& s : plan.plan.steps) {
+    if (s.kind != MemoryStep::Kind::recompute) continue;
+    ++repeats;
+    for (const ValueId out :
+         g.node(nodes[static_cast<std::size_t>(s.graph)][static_cast<std::size_t>(s.node)]).outputs)
+      for (const NodeId r : readers[out]) EXPECT_FALSE(as<AssignOp>(g.node(r))) << g.node(r).tag.path;
+  }
+  EXPECT_GT(repeats, 20);
 }
 
 TEST(MemoryBudget, ThePeriodOfARingHasItsPeakAndItsTime) {
