@@ -192,7 +192,7 @@ void TrainingRun::perform() {
                     cores.available, counted(available_cores(), "core")));
   if (cores.out_of_reach > 0 && options_.threads == 0)
     log_warning(fmt::format(
-        "mpirun binds each rank to {}, so a rank computes with {}, and {} of the job stay idle; mpirun "
+        "mpirun binds each rank to {}, so a rank computes with {}, which leaves {} of the job idle; mpirun "
         "--bind-to none frees them",
         counted(available_cores(), "core"), counted(cores.threads, "thread"),
         counted(cores.out_of_reach, "core")));
