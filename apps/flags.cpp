@@ -308,7 +308,8 @@ std::vector<Flag> memory_flags() {
        fmt::format(
            "how to plan memory: {} (docs/memory.md; default: mu-two+ if --memory-budget is too small without)",
            fmt::join(names_of(memory_policies()), ", ")),
-       readable(&O::memory_plan, memory_policy), needs_training, nothing},
+       readable(&O::memory_plan, memory_policy),
+       not_with(&O::evaluate, "with --evaluate, which trains nothing"), nothing},
       {"--host-budget", &O::host_budget,
        "limit of the host's memory for swapped activations, as --memory-budget",
        readable(&O::host_budget, parse_bytes),

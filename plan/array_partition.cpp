@@ -1,6 +1,7 @@
 #include <tandem/plan/array_partition.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -35,6 +36,13 @@ Turn judge(const Graph& forward, const Strategy& strategy) try {
   return {.why_not = e.what()};
 }
 
+// Arrays of k models, and one of the rest.
+std::vector<int> arrays_of(int k, int models) {
+  std::vector<int> arrays(static_cast<std::size_t>(models / k), k);
+  if (models % k > 0) arrays.push_back(models % k);
+  return arrays;
+}
+
 }  // namespace
 
 std::string to_string(const ArrayPartition& partition) {
@@ -58,16 +66,24 @@ std::vector<ArrayPartition> partitions_of(int models) {
 
 std::vector<ArrayPartition> partitions_without_pairs(int models) {
   std::vector<ArrayPartition> all;
-  for (int k = models; k >= 1; --k) {
-    std::vector<int> arrays(static_cast<std::size_t>(models / k), k);
-    if (models % k > 0) arrays.push_back(models % k);
-    all.push_back({std::move(arrays)});
+  for (int k = models; k >= 1; --k) all.push_back({arrays_of(k, models)});
+  return all;
+}
+
+std::vector<ArrayPartition> partitions_alone(int models) {
+  std::vector<ArrayPartition> all;
+  for (int k = (models + 1) / 2; k >= 1 && k < models; --k) {
+    ArrayPartition& turns = all.emplace_back();
+    for (const int array : arrays_of(k, models)) turns.push_back({array});
   }
   return all;
 }
 
 std::vector<ArrayPartition> partitions_of(const Strategy& s) {
-  return takes_pairs(s) ? partitions_of(s.models) : partitions_without_pairs(s.models);
+  if (!takes_pairs(s)) return partitions_without_pairs(s.models);
+  std::vector<ArrayPartition> all = partitions_of(s.models);
+  if (s.memory_plan != "mu-two") std::ranges::move(partitions_alone(s.models), std::back_inserter(all));
+  return all;
 }
 
 Strategy of_turn(Strategy strategy, const std::vector<int>& turn, int first) {

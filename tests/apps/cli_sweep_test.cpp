@@ -106,11 +106,12 @@ TEST_F(CliSweep, TakesTurnsByEpoch) {
   expect_refused(train + "--turns 2,2 --on-nan skip", {"no turn can go back"});
 }
 
-// A budget that two models of four fit into, with a memory plan.
+// A budget that two models of four fit into, with a memory plan. μ-TWO's own policy takes pairs, where one model
+// alone would need no plan.
 TEST_F(CliSweep, ABudgetMakesModelsTakeTurnsAndItsPlanRepeatsThem) {
   const std::string train = TANDEM_BIN
       "/train_cifar --arch resnet20 -b 16 --synthetic-train 32 --synthetic-test 16 --epochs 2 --threads 1 --models 4 ";
-  const Ended planned = succeed(train + "--memory-budget 16MB --log-level debug --output " + file("planned"));
+  const Ended planned = succeed(train + "--memory-budget 16MB --memory-plan mu-two --log-level debug --output " + file("planned"));
   EXPECT_NE(std::string::npos, (planned.out + planned.err).find("in turns of arrays: (1, 1) (1, 1)"))
       << planned.err;
   EXPECT_EQ(std::string::npos, (planned.out + planned.err).find("an array of 1 model does not fit"))
@@ -129,7 +130,7 @@ TEST_F(CliSweep, ModelsLeaveARepeatedMemoryPlan) {
   const std::string train = TANDEM_BIN
       "/train_cifar --arch resnet20 -b 16 --synthetic-train 40 --synthetic-test 16 --epochs 4 --threads 1 "
       "--sweep lr=0.05,1e30,0.02 ";
-  const Ended planned = succeed(train + "--memory-budget 21MB --output " + file("planned"));
+  const Ended planned = succeed(train + "--memory-budget 21MB --memory-plan mu-two --output " + file("planned"));
   EXPECT_NE(std::string::npos, (planned.out + planned.err).find("model 1 has diverged")) << planned.err;
   succeed(train + "--plan " + file("planned/plan.json") + " --output " + file("again"));
   EXPECT_LE(read("again/summary.json").at("peak_bytes"), 21'000'000);

@@ -324,7 +324,10 @@ TEST_F(Cli, TrainsModelsInArrays) {
                             "--arrays 1,1,1 --array-ring", "--arrays 1,1,1 --array-lanes 2"})
     EXPECT_EQ(together, losses(flags)) << flags;
   const Ended simulated = run(train + "--memory-budget 1GB --simulate");
-  expect_words(simulated.out + simulated.err, {"(2, 1)", "(3)", "3 models in arrays of"});
+  expect_words(simulated.out + simulated.err, {"(2, 1)", "(3)", "(2) (1)", "(1) (1) (1)"});
+  const Ended paper = run(train + "--memory-budget 1GB --memory-plan mu-two --simulate");
+  expect_words(paper.out + paper.err, {"(2, 1)", "(3)", "3 models in arrays of"});
+  EXPECT_EQ(std::string::npos, paper.out.find("(2) (1)"));
   expect_refused(train + "--arrays 2,2", {"--arrays", "4 models together", "--models is 3"});
   expect_refused(train + "--array-lanes 2", {"--array-lanes has no effect without --arrays"});
   expect_refused(train + "--arrays 1,1,1 --array-ring --array-lanes 2",

@@ -69,7 +69,7 @@ TEST(Arrays, APairHasOneWeightVersion) {
   for (const MemoryBlock& b : p.blocks) EXPECT_EQ(1, b.slots) << b.name;
 }
 
-// Worked out by hand. Those of 8 are in the paper.
+// By hand. Those of 8 are in the paper.
 TEST(Arrays, PartitionsAreThoseOfThePaper) {
   const std::vector<std::vector<std::string>> by_models{
       {"(1)"},
@@ -98,6 +98,17 @@ TEST(Arrays, PartitionsAreThoseOfThePaper) {
   for (int models = 1; models <= 16; ++models) {
     std::vector<std::string> texts;
     for (const ArrayPartition& p : partitions_of(models)) texts.push_back(to_string(p));
+    EXPECT_EQ(by_models[static_cast<std::size_t>(models) - 1], texts) << models << " models";
+  }
+}
+
+// They train one after the other, by epoch.
+TEST(Arrays, AlonePartitionsAreByHand) {
+  const std::vector<std::vector<std::string>> by_models{
+      {}, {"(1) (1)"}, {"(2) (1)", "(1) (1) (1)"}, {"(2) (2)", "(1) (1) (1) (1)"}};
+  for (int models = 1; models <= 4; ++models) {
+    std::vector<std::string> texts;
+    for (const ArrayPartition& p : partitions_alone(models)) texts.push_back(to_string(p));
     EXPECT_EQ(by_models[static_cast<std::size_t>(models) - 1], texts) << models << " models";
   }
 }
@@ -146,7 +157,9 @@ TEST(Arrays, JudgesPartitionsByTimeAndBudget) {
   s.memory_plan = "mu-two+";
   const Graph forward = trace_job(convolutional_job(), 8);
   const auto free = judge_partitions(forward, s);
-  ASSERT_EQ(3U, free.size());
+  ASSERT_EQ(5U, free.size());
+  EXPECT_EQ("(2) (2)", to_string(free[3].partition));
+  EXPECT_EQ("(1) (1) (1) (1)", to_string(free[4].partition));
   for (const PartitionVerdict& v : free) {
     EXPECT_EQ("", v.why_not);
     EXPECT_GE(v.ms, shortest(free).ms);
@@ -165,7 +178,7 @@ TEST(Arrays, JudgesPartitionsByTimeAndBudget) {
     shortest(judge_partitions(forward, s));
   } catch (const BudgetTooSmall& e) {
     smallest = e.smallest;
-    EXPECT_NE(std::string::npos, std::string(e.what()).find("too small for each of the 3 partitions"))
+    EXPECT_NE(std::string::npos, std::string(e.what()).find("too small for each of the 5 partitions"))
         << e.what();
   }
   s.memory_budget = smallest;
