@@ -20,9 +20,7 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 #include <tandem/pipeline/schedules.h>
-#include <tandem/plan/memory_budget.h>
 
-#include "expect_error.h"
 #include "lagged_loop.h"
 #include "training_run.h"
 
@@ -211,26 +209,6 @@ TEST_P(LargeNetworkTraining, TwoModelsAreTwoTrainings) {
     expect_same_state(alone.state, states[m]);
     for (std::size_t b = 0; b < alone.losses.size(); ++b)
       EXPECT_EQ(alone.losses[b][0], together.losses[b][m]);
-  }
-}
-
-// If a policy finds no plan within a budget, it names the smallest one that works.
-void expect_same_within(const Job& job, Strategy s, const Outcome& without, double share) {
-  const std::int64_t state = without.program.memory[0].state;
-  s.memory_budget =
-      state + static_cast<std::int64_t>(share * static_cast<double>(without.planned_peak - state));
-  const auto expect_same = [&] {
-    const Outcome out = train(job, s);
-    expect_same_training(without, out);
-    EXPECT_LE(out.planned_peak, s.memory_budget);
-  };
-  try {
-    expect_same();
-  } catch (const BudgetTooSmall& e) {
-    expect_words(e.what(), {"the smallest budget that works"});
-    EXPECT_GT(e.smallest, s.memory_budget);
-    s.memory_budget = e.smallest;
-    expect_same();
   }
 }
 

@@ -26,7 +26,6 @@
 #include <tandem/train/trainer.h>
 
 #include "class_dataset.h"
-#include "expect_error.h"
 #include "memory_interpreter.h"
 #include "seed.h"
 #include "training_run.h"
@@ -274,30 +273,6 @@ TEST(MemoryBudget, PlansOfPoliciesReplay) {
         expect_replays(p, policy.make(p, p.static_bytes + above / 2));
       }
     }
-}
-
-// Trains with a budget of a share of the bytes above the state. If the policy has no plan for it, the budget
-// is the smallest one that it names. Returns whether the plan needs less than training without one.
-bool expect_same_within(const Job& job, Strategy s, const Outcome& kept, double share) {
-  bool saves = false;
-  const std::int64_t state = kept.program.memory[0].state, above = kept.planned_peak - state;
-  s.memory_budget = state + static_cast<std::int64_t>(share * static_cast<double>(above));
-  const auto expect_same = [&] {
-    const Outcome out = train(job, s);
-    expect_same_training(kept, out);
-    EXPECT_LE(out.planned_peak, s.memory_budget);
-    EXPECT_EQ(out.planned_peak, out.executed_peak);
-    saves = out.planned_peak < kept.planned_peak;
-  };
-  try {
-    expect_same();
-  } catch (const BudgetTooSmall& e) {
-    expect_words(e.what(), {"the smallest budget that works"});
-    EXPECT_GT(e.smallest, s.memory_budget);
-    s.memory_budget = e.smallest;
-    expect_same();
-  }
-  return saves;
 }
 
 // mu-two+ searches for seconds.

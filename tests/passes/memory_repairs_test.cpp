@@ -431,5 +431,29 @@ TEST(MemoryRepairs, SwapsOfFig6StallAsItsCasesSay) {
   EXPECT_DOUBLE_EQ(6 + 2, cost(3, 4, {0, 0, 0, 0, 0}));
 }
 
+// Alg. C: a forward node that makes the peak worse goes back. Beside a copy it would hide its stall of 5 ms,
+// but with what it makes the limit is exceeded, and B would have to come again: 58 ms.
+TEST(MemoryRepairs, AForwardNodeThatExceedsTheLimitStaysWhereItWas) {
+  Written g;
+  const auto array = [&](std::int64_t a, double a_ms, double da_ms, std::int64_t b, double b_ms, double db_ms,
+                         double loss_ms) {
+    const int x = g.value(0, Kind::input), va = g.value(a), vb = g.value(b), loss = g.value(1),
+              db = g.value(1), da = g.value(1);
+    g.graph("array");
+    g.node("A", kForward, a_ms, {x}, {va});
+    g.node("B", kForward, b_ms, {va}, {vb});
+    g.node("loss", kForward, loss_ms, {vb}, {loss});
+    g.node("dB", kBackward, db_ms, {va, loss}, {db});
+    g.node("dA", kBackward, da_ms, {x, db}, {da});
+  };
+  array(/*a=*/30, 7, 8, /*b=*/40, 3, 1, 4);
+  array(/*a=*/50, 8, 5, /*b=*/50, 5, 4, 5);
+  const CostedPlan plan = memory_policy("mu-two").make(g.problem, /*limit=*/100);
+  EXPECT_EQ(100, plan.cost.peak_bytes);
+  EXPECT_DOUBLE_EQ(0, plan.cost.recompute_ms);
+  EXPECT_DOUBLE_EQ(5, plan.cost.stall_ms);
+  EXPECT_DOUBLE_EQ(7 + 3 + 4 + 1 + 8 + 8 + 5 + 5 + 4 + 5 + 5, plan.cost.time_ms);
+}
+
 }  // namespace
 }  // namespace tandem::testing

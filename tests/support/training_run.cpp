@@ -21,6 +21,9 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/memory_budget.h>
+
+#include "expect_error.h"
 
 namespace tandem::testing {
 using namespace engine;
@@ -274,6 +277,27 @@ void expect_same_results(const Outcome& a, const Outcome& b) {
 void expect_same_training(const Outcome& expected, const Outcome& out) {
   expect_same_results(expected, out);
   EXPECT_EQ(out.planned_peak, out.executed_peak);
+}
+
+bool expect_same_within(const Job& job, Strategy s, const Outcome& kept, double share) {
+  bool saves = false;
+  const std::int64_t state = kept.program.memory[0].state, above = kept.planned_peak - state;
+  s.memory_budget = state + static_cast<std::int64_t>(share * static_cast<double>(above));
+  const auto expect_same = [&] {
+    const Outcome out = train(job, s);
+    expect_same_training(kept, out);
+    EXPECT_LE(out.planned_peak, s.memory_budget);
+    saves = out.planned_peak < kept.planned_peak;
+  };
+  try {
+    expect_same();
+  } catch (const BudgetTooSmall& e) {
+    expect_words(e.what(), {"the smallest budget that works"});
+    EXPECT_GT(e.smallest, s.memory_budget);
+    s.memory_budget = e.smallest;
+    expect_same();
+  }
+  return saves;
 }
 
 }  // namespace tandem::testing

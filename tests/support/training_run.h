@@ -117,5 +117,9 @@ void expect_same_state(const StateDict& a, const StateDict& b);
 void expect_same_results(const Outcome& a, const Outcome& b);
 /// The same results, and `out` used exactly the memory that was planned.
 void expect_same_training(const Outcome& expected, const Outcome& out);
+/// Trains with a memory budget of a share of the bytes above the state, and expects the same. If the policy
+/// has no plan for it, the budget is the smallest one that it names. Returns whether the plan needs less than
+/// `kept`, which is without a plan.
+bool expect_same_within(const Job& job, Strategy strategy, const Outcome& kept, double share);
 
 }  // namespace tandem::testing
