@@ -178,8 +178,9 @@ class RegionPlan {
       last_extent_ = extent_;
     }
     for (int order = 2; order < kMostOrders && !is_tight(); ++order) {
-      std::ranges::stable_partition(
-          blocks_, [&](const auto& b) { return last_.at(b.first) + bytes(b.first) == last_extent_; });
+      std::stable_partition(blocks_.begin(), blocks_.end(), [&](const auto& b) {
+        return last_.at(b.first) + bytes(b.first) == last_extent_;
+      });
       place();
     }
   }

@@ -97,8 +97,7 @@ void SimBackend::start_ready() {
   while (!changed_.empty()) {
     std::vector<LaneId> lanes = std::exchange(changed_, {});
     std::ranges::sort(lanes);
-    const auto repeated = std::ranges::unique(lanes);
-    lanes.erase(repeated.begin(), repeated.end());
+    lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
     for (const LaneId lane : lanes) {
       if (clocks_[lane].running && clocks_[lane].left <= 0)
         finish(lane);

@@ -15,7 +15,7 @@ std::string with_checksum(const std::string& text) {
   const auto at = text.rfind(",\n \"xxh3\": \"");
   if (at == std::string::npos) return text;
   const std::string begin = text.substr(0, at);
-  return begin + ",\n \"xxh3\": \"" + tandem::checksum_of(begin) + "\"\n}\n";
+  return begin + ",\n \"xxh3\": \"" + tandem::engine::checksum_of(begin) + "\"\n}\n";
 }
 
 }  // namespace

@@ -2,9 +2,8 @@
 #include <tandem/core/base/error.h>
 #include <tandem/ops/kernels.h>
 
-namespace tandem::testing {
-using namespace engine;
+namespace tandem::engine {
 
 const KernelTable& cpu_kernels() { throw Error("there are no kernels in a fuzzer"); }
 
-}  // namespace tandem::testing
+}  // namespace tandem::engine

@@ -8,7 +8,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const tandem::testing::FuzzedFile input(data, size);
   try {
     tandem::Strategy strategy;
-    tandem::read_plan(input.path(), strategy);
+    tandem::engine::read_plan(input.path(), strategy);
   } catch (const tandem::Error&) {
   }
   return 0;
