@@ -10,6 +10,7 @@
 #include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/pool_layers.h>
+#include <tandem/nn/recurrent_layers.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/init.h>
@@ -113,6 +114,27 @@ TEST(Module, NamesItselfInErrors) {
   EXPECT_EQ(wide, message_of([&] { traced({DType::f32, {2, 4}}); }));
   expect_error([&] { net.head(Tensor::zeros({DType::f32, {3}})); }, {"head: ", "axis 1"});
   expect_error([&] { net(ids, Tensor()); }, {"a Tensor is used that was given no value"});
+}
+
+// Lengths are known only while the op runs.
+TEST(Module, IsNamedWhereALengthExceedsTheSteps) {
+  struct Net : nn::ModuleOf<Tensor(const Tensor&, const Tensor&, const Tensor&)> {
+    nn::Lstm reader{*this, "reader", {.in = 2, .cells = 3}};
+    nn::ResidualLstm writer{*this, "writer", {.features = 3, .cells = 4}};
+    Tensor forward(const Tensor& x, const Tensor& read, const Tensor& written) override {
+      return writer(reader(x, read), written);
+    }
+  } net;
+  net.initialize(1);
+  const Tensor x = Tensor::zeros({DType::f32, {2, 5, 2}});
+  const auto lengths = [](std::int32_t first, std::int32_t second) {
+    return Tensor::from(std::vector<std::int32_t>{first, second}, {2});
+  };
+  EXPECT_EQ((Shape{2, 5, 3}), net(x, lengths(0, 5), lengths(5, 3)).shape());
+  expect_error([&] { net(x, lengths(5, 6), lengths(5, 5)); },
+               {"reader: ", "length 6 of row 1 is outside the range 0 to 5"});
+  expect_error([&] { net(x, lengths(5, 5), lengths(-1, 5)); },
+               {"writer: ", "length -1 of row 0 is outside the range 0 to 5"});
 }
 
 TEST(Module, RefusesParametersThatCannotBeTrained) {
