@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -45,12 +47,16 @@ struct CostedPlan {
 /// How far a plan is above a limit in bytes, and its time in ms. The smaller, the better.
 using PlanRank = std::pair<std::int64_t, double>;
 PlanRank rank_of(const MemoryCost& cost, std::int64_t limit);
+/// Every plan ranks below this.
+inline constexpr PlanRank kWorst{std::numeric_limits<std::int64_t>::max(),
+                                 std::numeric_limits<double>::infinity()};
 
 /// Turns decisions into a list of instructions. Values are freed at their last use. A swapped value leaves
 /// after its last forward reader, and its memory is free where the copy has ended, or earlier, after a wait,
 /// where the limit needs it. It comes back as late as still avoids a stall, as far as the limit allows. The
-/// plan can exceed the limit all the same. Returns nothing if a value cannot be computed again.
+/// plan can exceed the limit all the same. Returns nothing if a value cannot be computed again, or if the plan
+/// does not rank below `bound`, which is often known long before the plan is.
 std::optional<CostedPlan> plan_of(const MemoryProblem& problem, const MemoryDecisions& decisions,
-                                  std::int64_t limit);
+                                  std::int64_t limit, const PlanRank& bound = kWorst);
 
 }  // namespace tandem::engine

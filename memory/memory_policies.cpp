@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <random>
 #include <utility>
 
@@ -13,8 +12,6 @@
 
 namespace tandem::engine {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 MemoryDecisions none(const MemoryProblem& problem, std::int64_t) { return retain_all(problem); }
 
@@ -279,8 +276,8 @@ class LocalSearch {
   bool try_plan(const MemoryDecisions& d) {
     if (left_ == 0) return false;
     --left_;
-    const auto plan = plan_of(p_, d, limit_);
-    if (!plan || rank_of(plan->cost, limit_) >= rank_) return false;
+    const auto plan = plan_of(p_, d, limit_, rank_);
+    if (!plan) return false;
     best_ = d;
     rank_ = rank_of(plan->cost, limit_);
     return true;
@@ -325,7 +322,7 @@ class LocalSearch {
   const std::vector<Treatment> within_a_pass_{Treatment::recompute_each, Treatment::recompute_in_backward};
   std::size_t left_;  // plans to try
   MemoryDecisions best_;
-  PlanRank rank_{std::numeric_limits<std::int64_t>::max(), kNever};
+  PlanRank rank_ = kWorst;
   std::mt19937_64 rng_{1};
 };
 MemoryDecisions mu_two_plus(const MemoryProblem& problem, std::int64_t limit) {

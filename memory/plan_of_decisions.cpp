@@ -17,18 +17,19 @@ using Kind = MemoryValue::Kind;
 
 class Planner {
  public:
-  Planner(const MemoryProblem& p, const MemoryDecisions& d, std::int64_t limit)
-      : p_(p), d_(d), limit_(limit), list_(merged_list(p, d)), uses_(uses_of(p, d, list_)) {}
+  Planner(const MemoryProblem& p, const MemoryDecisions& d, std::int64_t limit, const PlanRank& bound)
+      : p_(p), d_(d), limit_(limit), bound_(bound), list_(merged_list(p, d)), uses_(uses_of(p, d, list_)) {}
 
   std::optional<CostedPlan> plan() {
     do {
       if (!find_closures()) return std::nullopt;
     } while (take_from_repeats());
+    if (PlanRank{0, time_without_stalls()} >= bound_) return std::nullopt;
     find_last_reads();
     find_repeats();
     find_deadlines();
     prompts_.assign(uses_.size(), kNoPlace);
-    emit();  // without copies ahead of their reader
+    if (!emit()) return std::nullopt;  // without copies ahead of their reader
     CostedPlan best{std::move(plan_), cost_};
     // Copies that begin earlier change when nodes begin, and so when copies have to.
     for (int round = 0; round < kRounds && place_prompts(); ++round) {
@@ -36,6 +37,7 @@ class Planner {
       if (rank_of(cost_, limit_) >= rank_of(best.cost, limit_)) break;
       best = {std::move(plan_), cost_};
     }
+    if (rank_of(best.cost, limit_) >= bound_) return std::nullopt;
     return best;
   }
 
@@ -164,6 +166,16 @@ class Planner {
             any = true;
           }
     return any;
+  }
+
+  // Added up in the order of the list, so that no rounding makes it longer than the plan's time.
+  double time_without_stalls() const {
+    double ms = 0;
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+      for (const NodePlace place : closures_[i]) ms += node(place).run_ms;
+      ms += node(list_[i]).run_ms;
+    }
+    return ms;
   }
 
   // Inputs stay until the last node that reads them, or repeats with them. A ring's are read in each period.
@@ -381,9 +393,13 @@ class Planner {
       }
   }
 
-  void emit() {
+  // Returns false, and leaves the plan unfinished, if it cannot rank below the bound. That is known before the
+  // end only without copies, because copies that begin at other times can need less memory.
+  bool emit() {
     plan_ = {};
-    for (int v = 0; v < std::ssize(uses_); ++v)
+    bool copies = false;
+    for (int v = 0; v < std::ssize(uses_); ++v) {
+      copies = copies || treated(v) == Treatment::swap;
       if (uses(v).wraps) {
         const bool is_made_first = !events_.empty() && !events_[static_cast<std::size_t>(v)].empty() &&
                                    events_[static_cast<std::size_t>(v)].front().makes;
@@ -391,6 +407,7 @@ class Planner {
           plan_.resident_at_start.push_back(v);
         if (treated(v) == Treatment::swap) plan_.host_at_start.push_back(v);
       }
+    }
     machine_.emplace(p_, plan_.resident_at_start, plan_.host_at_start);
     last_repeats_.assign(uses_.size(), {kNoPlace, 0});
     leaving_.clear();
@@ -414,14 +431,17 @@ class Planner {
       compute(MemoryStep::Kind::run, list_[static_cast<std::size_t>(i)]);
       release_after(n, i);
       full_[static_cast<std::size_t>(i)] = highest_;
+      if (!copies && highest_ - limit_ > bound_.first) return false;
     }
     while (!leaving_.empty()) release_source(leaving_.front());
     cost_ = machine_->finish();
+    return true;
   }
 
   const MemoryProblem& p_;
   MemoryDecisions d_;
   std::int64_t limit_;
+  PlanRank bound_;
   std::vector<NodePlace> list_;
   std::vector<Uses> uses_;
   std::vector<int> last_reads_;                            // per value: the place
@@ -444,8 +464,8 @@ class Planner {
 }  // namespace
 
 std::optional<CostedPlan> plan_of(const MemoryProblem& problem, const MemoryDecisions& decisions,
-                                  std::int64_t limit) {
-  return Planner(problem, decisions, limit).plan();
+                                  std::int64_t limit, const PlanRank& bound) {
+  return Planner(problem, decisions, limit, bound).plan();
 }
 
 }  // namespace tandem::engine
