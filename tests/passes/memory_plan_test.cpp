@@ -1,5 +1,6 @@
 // Plans of memory: instruction lists that an independent interpreter replays.
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <random>
@@ -23,6 +24,18 @@ namespace {
 using Kind = MemoryValue::Kind;
 using Step = MemoryStep::Kind;
 
+MemoryDecisions drawn_decisions(const MemoryProblem& p, std::mt19937_64& rng) {
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
+  MemoryDecisions d = retain_all(p);
+  for (Treatment& t : d.values) {
+    t = static_cast<Treatment>(draw(0, 3));
+    if (t == Treatment::swap && !p.can_copy()) t = Treatment::retain;
+  }
+  for (auto& before : d.forward_before)
+    for (std::size_t b = 1; b < before.size(); ++b) before[b] = before[b - 1] + draw(0, 1);
+  return d;
+}
+
 TEST(MemoryPlan, DrawnDecisionsGivePlansThatReplay) {
   auto rng = generator("memory plans");
   const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
@@ -30,16 +43,42 @@ TEST(MemoryPlan, DrawnDecisionsGivePlansThatReplay) {
   for (int i = 0; i < 600; ++i) {
     SCOPED_TRACE(i);
     const MemoryProblem p = drawn_problem(rng, 1 + i % 4, draw(1, 9));
-    MemoryDecisions d = retain_all(p);
-    for (Treatment& t : d.values) t = static_cast<Treatment>(draw(0, 3));
-    for (auto& before : d.forward_before)
-      for (std::size_t b = 1; b < before.size(); ++b) before[b] = before[b - 1] + draw(0, 1);
+    const MemoryDecisions d = drawn_decisions(p, rng);
     const auto plan = plan_of(p, d, draw(50, 800));
     if (!plan) continue;  // a node would be repeated with other weights
     ++plans;
     expect_replays(p, *plan);
   }
   EXPECT_GT(plans, 400);
+}
+
+// With a bound, plan_of returns the same plan where that ranks below, and nothing elsewhere.
+TEST(MemoryPlan, ABoundDecidesWhetherThereIsAPlanAndNotWhich) {
+  auto rng = generator("bounds of plans");
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
+  int found = 0, refused = 0;
+  for (int i = 0; i < 600; ++i) {
+    SCOPED_TRACE(i);
+    MemoryProblem p = drawn_problem(rng, 1 + i % 4, draw(1, 9));
+    if (i % 2 == 0) p.link = {};
+    const MemoryDecisions d = drawn_decisions(p, rng);
+    const std::int64_t limit = draw(50, 800);
+    const auto plan = plan_of(p, d, limit);
+    if (!plan) continue;
+    const PlanRank rank = rank_of(plan->cost, limit);
+    const PlanRank later{rank.first, std::nextafter(rank.second, kWorst.second)},
+        drawn{rank.first + draw(-20, 20), rank.second * draw(0, 4) / 2};
+    for (const PlanRank& bound : {rank, later, drawn}) {
+      const auto bounded = plan_of(p, d, limit, bound);
+      ASSERT_EQ(rank < bound, bounded.has_value());
+      ++(bounded ? found : refused);
+      if (bounded) {
+        EXPECT_EQ(plan->plan.steps, bounded->plan.steps);
+      }
+    }
+  }
+  EXPECT_GT(found, 400);
+  EXPECT_GT(refused, 400);
 }
 
 // While an instruction is carried out, the host has the values whose next copy comes from there, and those
