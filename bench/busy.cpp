@@ -24,7 +24,7 @@ namespace {
 struct Options {
   std::vector<std::string> networks = kNetworks;
   std::int64_t batch = 128;
-  int steps = 5, busy = 3;
+  int steps = 5, rounds = 3, busy = 3;
   std::vector<int> threads{};
   int core = -1;      // to which the busy processes are bound
   int niceness = 0;   // of the training, beside busy processes of niceness 0
@@ -76,13 +76,18 @@ void measure(const std::string& name, bool bf16, int threads, const Options& o) 
   session.load(net->state());
   // Other processes come and go in milliseconds, so short steps are measured for half a second.
   const int steps = std::max(o.steps, static_cast<int>(0.5 / median(step_seconds(session, 3))));
-  std::vector<double> medians;
-  for (int busy = 0; busy <= o.busy; ++busy) {
-    const BusyProcesses others(busy, o.core);
-    medians.push_back(median(step_seconds(session, steps)));
+  // Each round has a quiet time of its own, since the machine's speed can change within a minute.
+  std::vector<double> quiet;
+  std::vector<std::vector<double>> multiples(static_cast<std::size_t>(o.busy));
+  for (int round = 0; round < o.rounds; ++round) {
+    quiet.push_back(median(step_seconds(session, steps)));
+    for (std::size_t b = 0; b < multiples.size(); ++b) {
+      const BusyProcesses others(static_cast<int>(b) + 1, o.core);
+      multiples[b].push_back(median(step_seconds(session, steps)) / quiet.back());
+    }
   }
-  fmt::print("{:<12} {:<4} {:>7} {:9.2f}", name, bf16 ? "bf16" : "f32", threads, 1e3 * medians[0]);
-  for (std::size_t b = 1; b < medians.size(); ++b) fmt::print(" {:8.2f}", medians[b] / medians[0]);
+  fmt::print("{:<12} {:<4} {:>7} {:9.2f}", name, bf16 ? "bf16" : "f32", threads, 1e3 * median(quiet));
+  for (const std::vector<double>& of_rounds : multiples) fmt::print(" {:8.2f}", median(of_rounds));
   fmt::print("\n");
   std::fflush(stdout);
 }
@@ -92,8 +97,9 @@ void measure_all(const Options& o) {
   if (o.niceness > 0 && setpriority(PRIO_PROCESS, 0, o.niceness) != 0)
     throw Error(fmt::format("the niceness cannot be {}", o.niceness));
   fmt::print(
-      "batch {}, medians of at least {} steps; step times beside busy processes as multiples of the quiet time\n",
-      o.batch, o.steps);
+      "batch {}, medians of {}, each of at least {}; step times beside busy processes as multiples of the quiet "
+      "time\n",
+      o.batch, counted(o.rounds, "round"), counted(o.steps, "step"));
   fmt::print("{:<12} {:<4} {:>7} {:>9}", "network", "", "threads", "quiet ms");
   for (int busy = 1; busy <= o.busy; ++busy) fmt::print(" {:>6} +{}", "", busy);
   fmt::print("\n");
@@ -114,6 +120,8 @@ int main(int argc, char** argv) {
   app.add_option("networks", o.networks, "networks to measure")->check(CLI::IsMember(nn::network_names()));
   app.add_option("-b,--batch-size", o.batch, "samples per step")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "measured steps at least, after two that do not count")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--rounds", o.rounds, "how often it measures a quiet step and then each number of processes")
       ->check(CLI::PositiveNumber);
   app.add_option("--busy", o.busy, "most busy processes")->check(CLI::Range(0, 64));
   app.add_option("--busy-core", o.core, "core to which the busy processes are bound (-1: none)")
