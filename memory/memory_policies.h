@@ -7,14 +7,20 @@
 
 namespace tandem::engine {
 
+/// How a policy divides several models into arrays (partitions_of in plan/array_partition.h).
+enum class Division {
+  in_turn,        ///< arrays train one after the other, never one's forward beside another's backward
+  pairs,          ///< as in μ-TWO's paper: pairs of arrays, or all models in one
+  pairs_or_alone  ///< also arrays in turn, for models that gain neither in pairs nor by fusing
+};
+
 /// A way to plan memory, by name. `make` returns the plan for a limit in bytes: one whose peak is at most the
 /// limit, or else the one with the smallest peak that the policy finds.
 struct MemoryPolicy {
   std::string_view name;
   std::string_view help;
   CostedPlan (*make)(const MemoryProblem& problem, std::int64_t limit);
-  bool pairs =
-      true;  ///< false: arrays of models train in turn, and never one's forward beside another's backward
+  Division division = Division::pairs_or_alone;
 };
 
 /// All policies, in the order of the documentation (docs/memory.md).

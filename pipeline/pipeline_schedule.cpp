@@ -219,7 +219,10 @@ bool PipelineSchedule::predicts_weights() const {
 
 PipelineSchedule for_arrays(const PipelineSchedule& one, int arrays, ArrayOrder order, int lanes) {
   if (one.stages.size() != 1 || one.microbatches() != 1)
-    throw Error("several arrays of models take a device each in turn: with one stage and one micro-batch");
+    throw Error(fmt::format(
+        "several arrays of models train on one device, in one stage and one micro-batch; here there are {} and "
+        "{}",
+        counted(std::ssize(one.stages), "stage"), counted(one.microbatches(), "micro-batch")));
   const bool is_ring = order == ArrayOrder::ring && arrays > 1;
   if (is_ring && lanes > 1) throw Error("a ring of arrays has one compute lane");
   PipelineSchedule all{one.stages, {}};

@@ -25,7 +25,9 @@ struct Turn {
   std::int64_t smallest = 0;  // as in PartitionVerdict
 };
 
-bool takes_pairs(const Strategy& s) { return s.memory_plan.empty() || memory_policy(s.memory_plan).pairs; }
+Division division_of(const Strategy& s) {
+  return s.memory_plan.empty() ? Division::pairs_or_alone : memory_policy(s.memory_plan).division;
+}
 
 Turn judge(const Graph& forward, const Strategy& strategy) try {
   const Program program = build(forward, strategy);
@@ -80,9 +82,11 @@ std::vector<ArrayPartition> partitions_alone(int models) {
 }
 
 std::vector<ArrayPartition> partitions_of(const Strategy& s) {
-  if (!takes_pairs(s)) return partitions_without_pairs(s.models);
+  const Division division = division_of(s);
+  if (division == Division::in_turn) return partitions_without_pairs(s.models);
   std::vector<ArrayPartition> all = partitions_of(s.models);
-  if (s.memory_plan != "mu-two") std::ranges::move(partitions_alone(s.models), std::back_inserter(all));
+  if (division == Division::pairs_or_alone)
+    std::ranges::move(partitions_alone(s.models), std::back_inserter(all));
   return all;
 }
 
@@ -93,7 +97,7 @@ Strategy of_turn(Strategy strategy, const std::vector<int>& turn, int first) {
     const auto begin = strategy.each.begin() + first;
     strategy.each = {begin, begin + strategy.models};
   }
-  strategy.array_order = takes_pairs(strategy) ? ArrayOrder::ring : ArrayOrder::in_turn;
+  strategy.array_order = division_of(strategy) == Division::in_turn ? ArrayOrder::in_turn : ArrayOrder::ring;
   strategy.array_lanes = 1;
   return strategy;
 }

@@ -23,8 +23,7 @@ std::vector<ArrayPartition> partitions_without_pairs(int models);
 /// Returns those of arrays that train alone, one after the other: of k, and of the rest, for k = ⌈N/2⌉ … 1.
 std::vector<ArrayPartition> partitions_alone(int models);
 
-/// Returns those that the strategy's memory policy considers: `mu-two` those of its paper, policies with
-/// pairs also arrays alone, for models that neither gain by fusing nor in pairs.
+/// Returns those that the strategy's memory policy considers (Division in memory/memory_policies.h).
 std::vector<ArrayPartition> partitions_of(const Strategy& strategy);
 
 /// What a partition would cost.
