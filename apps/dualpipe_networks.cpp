@@ -8,6 +8,7 @@
 #include <tandem/nn/models/snn.h>
 #include <tandem/nn/models/transformer.h>
 #include <tandem/nn/models/vgg.h>
+#include <tandem/nn/models/whole_networks.h>
 
 #include "dualpipe_run.h"
 
@@ -47,13 +48,11 @@ std::unique_ptr<nn::Module> mlp_residual() { return nn::make_network("mlp-residu
 }  // namespace
 
 std::unique_ptr<nn::Module> DualPipeNetwork::whole() const {
-  if (name == "resnet152")
-    return std::make_unique<nn::DeepResNet>(nn::DeepResNetOptions{.depth = 152, .classes = kClasses});
-  if (name == "inception_v4")
-    return std::make_unique<nn::InceptionV4>(nn::InceptionV4Options{.classes = kClasses, .keeps_size = true});
-  if (name == "transformer") return std::make_unique<nn::Transformer>();
-  if (name == "residual_lstm") return std::make_unique<nn::ResidualLstmNet>();
-  return nn::make_network(name, kClasses);
+  std::unique_ptr<nn::ModuleBase> network =
+      nn::make_network(name, reads_texts ? "text" : "cifar", /*samples=*/1).module;
+  auto& of_one_input = dynamic_cast<nn::Module&>(*network);
+  network.release();
+  return std::unique_ptr<nn::Module>(&of_one_input);
 }
 
 std::vector<DualPipeNetwork> dualpipe_networks() {
