@@ -65,20 +65,14 @@ ModelRuns::ModelRuns(const TrainOptions& o, bool in_place) {
   }
 }
 
-void ModelRuns::start(const RunState& begin,
-                      const std::function<void(std::int64_t, const std::string&)>& failed) {
+void ModelRuns::describe(const RunState& begin) {
   const TrainOptions& o = begin.options;
   const TrainProgress& progress = begin.progress;
   for (std::size_t m = 0; m < models_.size(); ++m) {
     Model& model = models_[m];
     const int number = static_cast<int>(m);
-    TrainOptions& one = model.options;
-    one = options_of_model(o, number);
-    one.output =
-        o.output.empty() ? "" : (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();
-    one.trace.clear();
-    one.command_line = model.command = command_of_model(o, number);
-    one.config = config_of_model(o, number);
+    model.options = options_of_model(o, number);
+    model.command = command_of_model(o, number);
     for (const auto& [flag, value] : o.swept[m])
       model.own += fmt::format("{}{} {}", model.own.empty() ? "" : ", ", flag, value);
     if (m < progress.accuracies.size()) {
@@ -91,11 +85,26 @@ void ModelRuns::start(const RunState& begin,
         model.diverged = s.diverged;
         model.is_saved = true;
       }
+  }
+}
+
+void ModelRuns::start(const RunState& begin,
+                      const std::function<void(std::int64_t, const std::string&)>& failed) {
+  describe(begin);
+  const TrainOptions& o = begin.options;
+  for (std::size_t m = 0; m < models_.size(); ++m) {
+    Model& model = models_[m];
+    TrainOptions& one = model.options;
+    one.output =
+        o.output.empty() ? "" : (std::filesystem::path(o.output) / fmt::format("model-{}", m)).string();
+    one.trace.clear();
+    one.command_line = model.command;
+    one.config = config_of_model(o, static_cast<int>(m));
     if (!model.directory) continue;
     model.begin = begin;
     model.begin.options = one;
     model.begin.arguments = to_json(one);
-    model.directory->start(one, progress.batch);
+    model.directory->start(one, begin.progress.batch);
     model.records = model.directory->callbacks();
     const Retention retention{o.keep, o.keep_every, o.keep_best};
     model.writer =
@@ -177,31 +186,40 @@ void ModelRuns::wait() {
     if (model.writer) model.writer->wait();
 }
 
-void ModelRuns::finish(const Summary& summary) {
-  if (models_.empty()) return;
-  std::vector<std::size_t> order;
-  for (std::size_t m = 0; m < models_.size(); ++m) order.push_back(m);
-  const auto is_better = [&](std::size_t a, std::size_t b) {
-    const Model &x = models_[a], &y = models_[b];
-    if (x.diverged != y.diverged) return y.diverged;
-    return x.accuracy != y.accuracy ? x.accuracy > y.accuracy : x.loss < y.loss;
-  };
-  std::ranges::stable_sort(order, is_better);
-  for (std::size_t rank = 0; rank < order.size(); ++rank) {
-    const std::size_t m = order[rank];
-    Model& model = models_[m];
-    const std::string fate = model.diverged ? fmt::format("diverged at step {}", model.stopped)
-                             : model.stopped >= 0
-                                 ? fmt::format("pruned after {}", counted(model.stopped, "step"))
-                                 : "";
-    const std::string accuracy = model.diverged ? "-" : fmt::format("{:.2f} %", 100 * model.accuracy);
-    fmt::print("{:>3}. model {}  test accuracy {}  train loss {:.4f}  {}{}{}\n     {}\n", rank + 1, m,
-               accuracy, model.loss, model.own, fate.empty() ? "" : "; ", fate, model.command);
+void ModelRuns::write_summaries(const Summary& summary) {
+  for (Model& model : models_) {
     Summary one = summary;
     one.train_loss = {model.loss};
     one.test_accuracy = {model.accuracy};
     one.skipped = 0;
     if (model.directory && model.stopped < 0) model.directory->summary(one);
+  }
+}
+
+std::vector<RankedModel> ModelRuns::ranking() const {
+  std::vector<RankedModel> ranking;
+  for (std::size_t m = 0; m < models_.size(); ++m) {
+    const Model& model = models_[m];
+    ranking.push_back(
+        {fmt::format("model {}", m), model.own, model.command, model.accuracy, model.loss, model.diverged});
+    if (model.diverged)
+      ranking.back().fate = fmt::format("diverged at step {}", model.stopped);
+    else if (model.stopped >= 0)
+      ranking.back().fate = fmt::format("pruned after {}", counted(model.stopped, "step"));
+  }
+  return ranking;
+}
+
+void print_ranking(std::vector<RankedModel> models) {
+  std::ranges::stable_sort(models, [](const RankedModel& a, const RankedModel& b) {
+    if (a.diverged != b.diverged) return b.diverged;
+    return a.accuracy != b.accuracy ? a.accuracy > b.accuracy : a.loss < b.loss;
+  });
+  for (std::size_t rank = 0; rank < models.size(); ++rank) {
+    const RankedModel& model = models[rank];
+    fmt::print("{:>3}. {}  test accuracy {}  train loss {:.4f}  {}{}{}\n     {}\n", rank + 1, model.name,
+               model.diverged ? "-" : fmt::format("{:.2f} %", 100 * model.accuracy), model.loss, model.own,
+               model.fate.empty() ? "" : "; ", model.fate, model.command);
   }
 }
 

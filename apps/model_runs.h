@@ -13,6 +13,16 @@
 
 namespace tandem::apps {
 
+/// What a model of a sweep has learned.
+struct RankedModel {
+  std::string name, own, command;  ///< what it has of its own, and the command that trains it alone
+  double accuracy = 0, loss = 0;   ///< the last ones that are finite
+  bool diverged = false;
+  std::string fate{};  ///< if it stopped early
+};
+/// Prints the models from the best to the worst.
+void print_ranking(std::vector<RankedModel> models);
+
 /// The models of a sweep as runs of their own: each has a directory model-K in --output with the files and
 /// checkpoints that a run of it alone would leave, from which --resume goes on with it alone.
 class ModelRuns {
@@ -21,8 +31,10 @@ class ModelRuns {
   ModelRuns() = default;
   /// Claims the directories, if there is an --output (RunDirectory::claim), and changes nothing in them.
   ModelRuns(const TrainOptions& options, bool in_place);
-  /// Begins the directories; a run that continues keeps what they hold. `begin` is the sweep's, and `failed`
-  /// is told of checkpoints that could not be saved.
+  /// Sets what the ranking says of the models at the begin of a run. `begin` is the sweep's.
+  void describe(const RunState& begin);
+  /// Begins the directories; a run that continues keeps what they hold. `failed` is told of checkpoints that
+  /// could not be saved.
   void start(const RunState& begin, const std::function<void(std::int64_t, const std::string&)>& failed);
   /// Records what the models do. This object must outlive them.
   Callbacks callbacks();
@@ -30,9 +42,8 @@ class ModelRuns {
   void save(const CheckpointResult& checkpoint, nn::ModuleBase& network, std::int64_t epoch);
   /// Waits until everything is saved.
   void wait();
-  /// Writes the summaries, and prints the models from the best to the worst, each with what it has of its own
-  /// and the command that trains it alone.
-  void finish(const Summary& summary);
+  void write_summaries(const Summary& summary);
+  std::vector<RankedModel> ranking() const;
 
  private:
   struct Model {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <string_view>
@@ -75,6 +76,8 @@ Key range_of(Key key, const std::string& text) {
   return key;
 }
 
+constexpr const char* kBatchSize = "batch-size";  // one run for each
+
 Key key_of(const std::string& text) {
   std::string part = trimmed(text);
   part.erase(0, part.find_first_not_of('-'));  // a flag may have its dashes
@@ -83,10 +86,11 @@ Key key_of(const std::string& text) {
     throw Error(fmt::format(
         "--sweep: '{}' is no flag with its values, such as lr=0.1,0.05 or lr~log(1e-4,1e-1)", part));
   Key key{flag_named(trimmed(part.substr(0, at))).name};
-  if (!contains(swept_flags(), key.flag))
-    throw Error(
-        fmt::format("--sweep: models that train side by side cannot differ in --{}; they can differ in {}",
-                    key.flag, fmt::join(swept_flags(), ", ")));
+  if (key.flag != kBatchSize && !contains(swept_flags(), key.flag))
+    throw Error(fmt::format(
+        "--sweep: models that train side by side cannot differ in --{}; they can differ in {}, and, in runs of "
+        "their own, in {}",
+        key.flag, fmt::join(swept_flags(), ", "), kBatchSize));
   const std::string values = trimmed(part.substr(at + 1));
   if (part[at] == '~') return range_of(std::move(key), values);
   key.values = split(values, ',');
@@ -231,6 +235,59 @@ void set_flag(TrainOptions& o, const std::string& name, const std::string& value
   std::visit([&](auto member) { read_value(o.*member, value); }, flag_named(name).member);
 } catch (const CLI::ValidationError& e) {
   throw Error(fmt::format("--{}: {}", name, e.what()));
+}
+
+namespace {
+
+// What the runs of a sweep over batch sizes cannot share.
+void require_several_runs(const TrainOptions& o, std::int64_t runs) {
+  const std::string several = fmt::format("--sweep over batch-size is {}", counted(runs, "run"));
+  if (contains(o.given, std::string(kBatchSize)))
+    throw Error("--batch-size stands beside --sweep, which gives it too: leave out one");
+  if (!o.trace.empty())
+    throw Error(fmt::format("--trace {}: {}; --trace without a file gives each a trace.json in its directory",
+                            o.trace, several));
+  if (!o.resume.empty() && o.resume != "auto")
+    throw Error(fmt::format(
+        "--resume {}: {}, which --resume auto continues; --sweep without batch-size continues one", o.resume,
+        several));
+}
+
+}  // namespace
+
+std::vector<TrainOptions> runs_of(const TrainOptions& o) {
+  std::vector<std::string> sizes, rest;
+  for (const std::string& text : o.sweep.empty() ? std::vector<std::string>() : split(o.sweep, ';')) {
+    Key key = key_of(text);
+    if (key.flag != kBatchSize) {
+      rest.push_back(text);
+      continue;
+    }
+    if (!sizes.empty()) throw Error("--sweep: --batch-size is given twice");
+    if (key.is_range()) throw Error("--sweep: batch-size takes a list, since each size is a run of its own");
+    sizes = std::move(key.values);
+  }
+  if (sizes.empty()) return {o};
+  const int count = static_cast<int>(sizes.size());
+  require_several_runs(o, count);
+  if (o.models % count != 0)
+    throw Error(fmt::format("--sweep has {} batch sizes, and --models is {}: it must be a multiple of them",
+                            count, o.models));
+  std::vector<TrainOptions> runs;
+  for (const std::string& size : sizes) {
+    TrainOptions& run = runs.emplace_back(o);
+    set_flag(run, kBatchSize, size);
+    run.part = fmt::format("{}-{}", kBatchSize, run.batch_size);
+    for (const TrainOptions& other : runs)
+      if (&other != &run && other.part == run.part)
+        throw Error(fmt::format("--sweep: --batch-size {} is given twice", run.batch_size));
+    run.sweep = fmt::format("{}", fmt::join(rest, ";"));
+    run.models = rest.empty() ? 1 : o.models / count;
+    run.given.push_back(kBatchSize);
+    if (rest.empty()) std::erase(run.given, "sweep");
+    if (!o.output.empty()) run.output = (std::filesystem::path(o.output) / run.part).string();
+  }
+  return runs;
 }
 
 namespace {

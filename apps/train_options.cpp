@@ -259,22 +259,26 @@ double default_rate(const std::string& arch, const std::string& optimizer, std::
   return part * (arch == "snn" ? 0.0003 : arch == "vgg16" ? 0.01 : 0.05);
 }
 
-bool parse(int argc, char** argv, TrainOptions& o) {
+std::vector<TrainOptions> parse(int argc, char** argv) {
   CLI::App app{"Trains an image classifier on CIFAR.", "train_cifar"};
-  add_flags(app, o);
-  if (!parse_command_line(app, argc, argv)) return false;
-  for (int i = 0; i < argc; ++i) o.command_line += (i ? " " : "") + std::string(argv[i]);
-  const auto given = [&](const std::string& name) { return app.count("--" + name) > 0; };
-  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  TrainOptions all;
+  add_flags(app, all);
+  if (!parse_command_line(app, argc, argv)) return {};
+  for (int i = 0; i < argc; ++i) all.command_line += (i ? " " : "") + std::string(argv[i]);
   for (const Flag& flag : flags())
-    if (given(flag.name) && flag.special != Special::not_in_config &&
-        flag.special != Special::not_in_config_toml)
-      config[flag.name] = value_of(flag, o);
-  o.config = to_toml(config);
-  for (const Flag& flag : flags())
-    if (given(flag.name)) o.given.push_back(flag.name);
-  settle(o, given);
-  return true;
+    if (app.count("--" + flag.name) > 0) all.given.push_back(flag.name);
+  std::vector<TrainOptions> runs = runs_of(all);
+  for (TrainOptions& run : runs) {
+    const auto given = [&](const std::string& name) { return contains(run.given, name); };
+    nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    for (const Flag& flag : flags())
+      if (given(flag.name) && flag.special != Special::not_in_config &&
+          flag.special != Special::not_in_config_toml)
+        config[flag.name] = value_of(flag, run);
+    run.config = to_toml(config);
+    settle(run, given);
+  }
+  return runs;
 }
 
 }  // namespace tandem::apps

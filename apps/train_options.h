@@ -53,6 +53,8 @@ struct TrainOptions {
        explain = false;
   std::string command_line, config;  ///< as typed, and as a file for --config
   std::vector<std::string> given;    ///< the flags on the command line or in --config's file
+  /// Of one of several runs of a sweep (sweep.h): its directory in --output, such as batch-size-64.
+  std::string part;
   /// Of each model of a --sweep, the flags that it has of its own, and their values (sweep.h).
   std::vector<std::vector<std::pair<std::string, std::string>>> swept;
 };
@@ -81,9 +83,9 @@ inline void settle_seeds(TrainOptions& o) {
 double default_rate(const std::string& arch, const std::string& optimizer, std::int64_t batch_size = 128);
 
 /// Parses the command line, fills in what it leaves open, such as the number of ranks, and checks everything.
-/// Returns false if there is nothing to run, because --help or --version was printed. Throws Error naming the
-/// flag, what was given and what is accepted: for values out of range, flags that do not fit together, and
-/// flags without an effect.
-bool parse(int argc, char** argv, TrainOptions& options);
+/// Returns the runs that it asks for, in order: one, or several of a sweep over batch sizes; or none, because
+/// --help or --version was printed. Throws Error naming the flag, what was given and what is accepted: for
+/// values out of range, flags that do not fit together, and flags without an effect.
+std::vector<TrainOptions> parse(int argc, char** argv);
 
 }  // namespace tandem::apps

@@ -8,10 +8,12 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -77,21 +79,32 @@ int train(int argc, char** argv, const TrainingRun::Adjust& adjust) {
   try {
     signals.emplace();
     require_standard_output();
-    TrainOptions options;
-    if (!parse(argc, argv, options)) {
-      finish_standard_output();
-      return 0;
-    }
-    if (options.transport == "mpi") {
-      const std::chrono::milliseconds deadline(std::llround(options.deadline * 1000));
+    const std::vector<TrainOptions> runs = parse(argc, argv);
+    if (!runs.empty() && runs[0].transport == "mpi") {
+      const std::chrono::milliseconds deadline(std::llround(runs[0].deadline * 1000));
       const auto patience = std::min<std::chrono::milliseconds>(kFirstNotice, deadline / 2);
       mpi = std::make_unique<MpiSession>(MpiStart{patience, deadline, log_error});
     }
     // If what reads its lines ends, such as `tee` after Ctrl-C, it still saves what it learned.
-    if (!options.output.empty()) std::signal(SIGPIPE, SIG_IGN);
-    TrainingRun run(std::move(options), *signals, mpi.get(), adjust);
-    reporter = run.main_rank();
-    run.run();
+    if (!runs.empty() && !runs[0].output.empty()) std::signal(SIGPIPE, SIG_IGN);
+    std::vector<std::unique_ptr<TrainingRun>> made;
+    for (const TrainOptions& options : runs)
+      made.push_back(std::make_unique<TrainingRun>(options, *signals, mpi.get(), adjust));
+    for (const auto& run : made) {
+      reporter = run->main_rank();
+      run->claim();  // what a later run cannot do is found before the first one trains
+    }
+    std::vector<RankedModel> ranking;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      if (runs.size() > 1)
+        log_info(fmt::format(
+            "models with other batches are in runs of their own: this is run {} of {}, with batches of {}",
+            i + 1, runs.size(), runs[i].batch_size));
+      made[i]->run();
+      std::ranges::move(made[i]->ranking(), std::back_inserter(ranking));
+      made[i].reset();
+    }
+    if (runs.size() > 1) print_ranking(std::move(ranking));
     finish_standard_output();
     return 0;
   } catch (const std::exception& e) {

@@ -23,6 +23,7 @@
 #include "all_reduce_report.h"
 #include "flags.h"
 #include "log.h"
+#include "model_texts.h"
 #include "output_file.h"
 #include "pipeline_options.h"
 #include "prediction_means.h"
@@ -39,31 +40,6 @@ using namespace engine;
 namespace {
 
 constexpr std::int64_t kManyImages = 1000;  // whose evaluation can take seconds
-
-constexpr std::size_t kFewModels = 12;  // whose numbers fit a line
-
-// Each model's number, or the least and the most of many; that of a diverged model is not a number.
-std::string of_models(const std::vector<double>& values, int decimals, const char* unit = "") {
-  const auto shown = [&](double x) { return std::isnan(x) ? "-" : fmt::format("{:.{}f}", x, decimals); };
-  if (values.size() <= kFewModels) {
-    std::vector<std::string> all;
-    for (const double x : values) all.push_back(shown(x));
-    return fmt::format("{}{}", fmt::join(all, ", "), unit);
-  }
-  std::vector<double> numbers;
-  std::ranges::copy_if(values, std::back_inserter(numbers), [](double x) { return !std::isnan(x); });
-  const std::string all = counted(std::ssize(values), "model");
-  if (numbers.empty()) return "- of " + all;
-  const auto [least, most] = std::ranges::minmax(numbers);
-  const std::string of = numbers.size() == values.size() ? all : fmt::format("{} of {}", numbers.size(), all);
-  return fmt::format("{} to {}{} of {}", shown(least), shown(most), unit, of);
-}
-
-std::string accuracy_line(const std::vector<double>& accuracy) {
-  std::vector<double> percent;
-  for (const double a : accuracy) percent.push_back(100 * a);
-  return "test accuracy " + of_models(percent, 2, " %");
-}
 
 std::vector<int> powers_of_two(int most) {
   std::vector<int> powers;
@@ -126,13 +102,16 @@ void TrainingRun::run() {
   meet();
 }
 
-void TrainingRun::perform() {
+void TrainingRun::claim() {
   const bool writes = is_main() && !options_.evaluate;
   if (writes) directory_ = RunDirectory(options_);  // locks it before find_start reads it
   start_ = find_start(options_);
   if (writes) directory_.claim(options_, start_.in_place);
   if (writes && !options_.simulate) model_runs_ = ModelRuns(options_, start_.in_place);
-  if (is_main()) require_replaceable("--trace", options_.trace, "trace");  // before anything that takes long
+  if (is_main()) require_replaceable("--trace", options_.trace, "trace");
+}
+
+void TrainingRun::perform() {
   const CifarData data = read_cifar(options_);
   classes_ = data.classes;
   begin_.train_data = data.train_digest;
@@ -200,10 +179,15 @@ void TrainingRun::perform() {
     log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
                             cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",
                             counted(cores.available, "core")));
-  if (options_.evaluate) return evaluate(trainer);
+  if (options_.evaluate) {
+    evaluate(trainer);
+    return;
+  }
   if (start_.ended && trainer.finished()) {  // keeps what the run measured
     log_info(fmt::format("nothing is left to train: the run in '{}' is complete", options_.output));
-    return evaluate(trainer);
+    model_runs_.describe(begin_);
+    set_ranking(evaluate(trainer), begin_.progress.losses.mean());
+    return;
   }
   if (const std::int64_t warm = options_.warmup_epochs * trainer.length().per_epoch;
       warm > 0 && warm >= trainer.length().total)
@@ -324,14 +308,14 @@ void TrainingRun::load(Trainer& trainer) const {
     trainer.load(*start_.checkpoint);
 }
 
-void TrainingRun::evaluate(Trainer& trainer) {
+std::vector<double> TrainingRun::evaluate(Trainer& trainer) {
   const SignalWatch::During during(signals_, [&](int signal) { stop_run(trainer, signal); });
   const auto running = announced(trainer.session());
   if (is_main() && test_images_ >= kManyImages) log_info(fmt::format("evaluates {} images", test_images_));
   const std::vector<double> accuracy = trainer.evaluate();
-  if (!is_main()) return;
   const std::string& of = start_.checkpoint ? start_.checkpoint->path : start_.weights;
-  fmt::print("{}{}\n", accuracy_line(accuracy), of.empty() ? "" : ", of " + of);
+  if (is_main()) fmt::print("{}{}\n", accuracy_line(accuracy), of.empty() ? "" : ", of " + of);
+  return accuracy;
 }
 
 // Only the main rank has a writer, whose thread writes while training continues.
@@ -477,7 +461,24 @@ void TrainingRun::report(const EpochResult& end, const Trainer::Peaks& peaks) {
   fmt::print("{}  train loss {}{}  peak {:.1f} MB\n", accuracy_line(end.accuracy),
              of_models(summary.train_loss, 4), speed, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);
-  model_runs_.finish(summary);
+  model_runs_.write_summaries(summary);
+  set_ranking(summary.test_accuracy, summary.train_loss);
+  if (options_.part.empty()) print_ranking(ranking_);
+}
+
+// The models of a sweep, for which this can be one of several runs.
+void TrainingRun::set_ranking(const std::vector<double>& accuracy, const std::vector<double>& loss) {
+  const std::string& part = options_.part;
+  if (!is_main() || (!is_sweep() && part.empty())) return;
+  ranking_ = model_runs_.ranking();
+  if (!is_sweep())
+    ranking_ = {{"", "", command_of_model(begin_.options, 0), accuracy.at(0), loss.at(0), false}};
+  const std::string batches = fmt::format("batch-size {}", options_.batch_size);
+  for (RankedModel& model : ranking_) {
+    if (part.empty()) continue;
+    model.name = model.name.empty() ? part : fmt::format("{}: {}", part, model.name);
+    model.own = model.own.empty() ? batches : fmt::format("{}, {}", batches, model.own);
+  }
 }
 
 void TrainingRun::say_where_it_is(std::int64_t batches) const {

@@ -33,11 +33,16 @@ class TrainingRun {
   using Adjust = std::function<void(TrainerOptions&)>;
   /// `adjust` changes what the Trainer is made with.
   TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi, Adjust adjust = {});
-  /// Trains, evaluates or predicts, and writes the run directory. Throws Error; the message of NonFinite
-  /// names the first module whose output is not finite.
+  /// Finds what the run begins from, and keeps other runs from writing into its directory. Throws Error if it
+  /// cannot begin so. Nothing in it takes long.
+  void claim();
+  /// Trains, evaluates or predicts, and writes the run directory, which it has claimed. Throws Error; the
+  /// message of NonFinite names the first module whose output is not finite.
   void run();
   /// Returns the rank that gets the losses or predicts. It prints, and writes the run directory.
   int main_rank() const { return options_.simulate ? 0 : options_.last_device; }
+  /// Returns, on the main rank, the models of a sweep that `run` has trained.
+  std::vector<RankedModel> ranking() const { return ranking_; }
 
  private:
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
@@ -61,7 +66,7 @@ class TrainingRun {
   void make_networks();
   StateDict initial_state() const;
   void load(Trainer& trainer) const;
-  void evaluate(Trainer& trainer);
+  std::vector<double> evaluate(Trainer& trainer);
   void train(Trainer& trainer);
   std::shared_ptr<const void> ending_by(Trainer& trainer) const;
   void stop_run(Trainer& trainer, int signal) const;
@@ -76,6 +81,7 @@ class TrainingRun {
   void save_what_was_traced(Trainer& trainer) const;
   void say_what_is_left(CheckpointWriter* writer, ProgressLine& progress);
   void report(const EpochResult& end, const Trainer::Peaks& peaks);
+  void set_ranking(const std::vector<double>& accuracy, const std::vector<double>& loss);
   void say_where_it_is(std::int64_t batches) const;
 
   TrainOptions options_;
@@ -93,6 +99,7 @@ class TrainingRun {
   };
   const std::shared_ptr<Running> running_ = std::make_shared<Running>();
   ModelRuns model_runs_;
+  std::vector<RankedModel> ranking_;
   int classes_ = 10;
   TrainingMemory memory_;
   std::string plan_;                ///< what plan.json will hold

@@ -106,12 +106,13 @@ TEST_F(CliSweep, TakesTurnsByEpoch) {
   expect_refused(train + "--turns 2,2 --on-nan skip", {"no turn can go back"});
 }
 
-// A budget that two models of four fit into, with a memory plan. μ-TWO's own policy takes pairs, where one model
-// alone would need no plan.
+// A budget that two models of four fit into, with a memory plan. μ-TWO's own policy takes pairs, where one
+// model alone would need no plan.
 TEST_F(CliSweep, ABudgetMakesModelsTakeTurnsAndItsPlanRepeatsThem) {
   const std::string train = TANDEM_BIN
       "/train_cifar --arch resnet20 -b 16 --synthetic-train 32 --synthetic-test 16 --epochs 2 --threads 1 --models 4 ";
-  const Ended planned = succeed(train + "--memory-budget 16MB --memory-plan mu-two --log-level debug --output " + file("planned"));
+  const Ended planned = succeed(
+      train + "--memory-budget 16MB --memory-plan mu-two --log-level debug --output " + file("planned"));
   EXPECT_NE(std::string::npos, (planned.out + planned.err).find("in turns of arrays: (1, 1) (1, 1)"))
       << planned.err;
   EXPECT_EQ(std::string::npos, (planned.out + planned.err).find("an array of 1 model does not fit"))
@@ -130,7 +131,8 @@ TEST_F(CliSweep, ModelsLeaveARepeatedMemoryPlan) {
   const std::string train = TANDEM_BIN
       "/train_cifar --arch resnet20 -b 16 --synthetic-train 40 --synthetic-test 16 --epochs 4 --threads 1 "
       "--sweep lr=0.05,1e30,0.02 ";
-  const Ended planned = succeed(train + "--memory-budget 21MB --memory-plan mu-two --output " + file("planned"));
+  const Ended planned =
+      succeed(train + "--memory-budget 21MB --memory-plan mu-two --output " + file("planned"));
   EXPECT_NE(std::string::npos, (planned.out + planned.err).find("model 1 has diverged")) << planned.err;
   succeed(train + "--plan " + file("planned/plan.json") + " --output " + file("again"));
   EXPECT_LE(read("again/summary.json").at("peak_bytes"), 21'000'000);
@@ -304,10 +306,73 @@ TEST_F(CliSweep, LeavesWhatIsNotItsOwn) {
                       file("sweep/config.toml"), file("sweep")));
 }
 
+// Models with batches of different sizes are in runs of their own; each model is that of its command.
+TEST_F(CliSweep, EachBatchSizeIsARunOfItsOwn) {
+  const std::string flags = "--arch mlp --epochs 2 --sweep 'batch-size=50,100;momentum=0,0.9' --output ";
+  const Ended sweep = succeed(base() + flags + file("sweep"));
+  EXPECT_NE(std::string::npos, (sweep.out + sweep.err).find("this is run 2 of 2, with batches of 100"))
+      << sweep.err;
+  for (const int batch_size : {50, 100})
+    for (const int m : {0, 1}) {
+      const std::string run = fmt::format("sweep/batch-size-{}", batch_size),
+                        name = fmt::format("batch-size-{}: model {}  test accuracy", batch_size, m),
+                        alone = fmt::format("alone-{}-{}", batch_size, m);
+      const std::size_t at = sweep.out.find(name);
+      ASSERT_NE(std::string::npos, at) << sweep.out;
+      const std::size_t begin = sweep.out.find("train_cifar", at);
+      const std::string command = sweep.out.substr(begin, sweep.out.find('\n', begin) - begin);
+      SCOPED_TRACE(command);
+      succeed(fmt::format("{}/{} --output {}", TANDEM_BIN, command, file(alone)));
+      const int steps = 2 * 300 / batch_size;
+      expect_same_checkpoint(checkpoint(alone, steps), checkpoint(fmt::format("{}/model-{}", run, m), steps));
+    }
+  EXPECT_TRUE(std::regex_search(sweep.out, std::regex("\n  4\\. batch-size-")));
+  EXPECT_FALSE(std::regex_search(sweep.out, std::regex("\n  5\\. ")));
+}
+
+// The second run was killed; the first is complete.
+TEST_F(CliSweep, OfBatchSizesGoesOnWhereItWasInterrupted) {
+  const std::string flags =
+      base() + "--arch mlp --sweep 'batch-size=50,100' --checkpoint-every 2 --epochs 2 ";
+  succeed(flags + "--output " + file("whole"));
+  succeed(flags + "--output " + file("sweep"));
+  fs::remove(file("sweep/batch-size-100/summary.json"));
+  fs::remove_all(checkpoint("sweep/batch-size-100", 6));
+  const Ended rest = succeed(flags + "--resume auto --output " + file("sweep"));
+  const std::string said = rest.out + rest.err;
+  EXPECT_NE(std::string::npos, said.find("batch-size-50' is complete")) << said;
+  EXPECT_NE(std::string::npos, said.find("resumes at batch 4")) << said;
+  for (const char* run : {"/batch-size-50", "/batch-size-100"}) {
+    const int steps = std::string(run).ends_with("50") ? 12 : 6;
+    expect_same_checkpoint(checkpoint("whole" + std::string(run), steps),
+                           checkpoint("sweep" + std::string(run), steps));
+  }
+  EXPECT_TRUE(std::regex_search(rest.out, std::regex("  2\\. batch-size-(50|100)  test accuracy")))
+      << rest.out;
+}
+
+// Before the first run has trained.
+TEST_F(CliSweep, OfBatchSizesRefusesTheDirectoryOfALaterRun) {
+  const std::string train = base() + "--arch mlp --steps 2 ";
+  succeed(train + "--output " + file("sweep/batch-size-100"));
+  expect_refused(train + "--sweep batch-size=50,100 --output " + file("sweep"),
+                 {"--output", "batch-size-100", "holds a run already"});
+  EXPECT_FALSE(fs::exists(file("sweep/batch-size-50")));
+}
+
 TEST_F(CliSweep, RefusesWhatItCannotSweep) {
   const std::string train = base() + "--steps 1 --sweep ";
   const std::pair<const char*, std::vector<std::string>> cases[] = {
-      {"'batch-size=1,2'", {"cannot differ in --batch-size", "lr, sched"}},
+      {"'arch=mlp,convnet'", {"cannot differ in --arch", "lr, sched", "in runs of their own, in batch-size"}},
+      {"'batch-size~log(1,9)' --models 2", {"batch-size takes a list"}},
+      {"'batch-size=5,10,5'", {"--batch-size 5 is given twice"}},
+      {"'batch-size=5;lr=0.1;batch-size=10'", {"--batch-size is given twice"}},
+      {"'batch-size=5,0'", {"--batch-size 0: must be at least 1"}},
+      {"'batch-size=5,10' -b 5", {"--batch-size stands beside --sweep"}},
+      {"'batch-size=5,10;lr=0.1,0.2' --models 3", {"2 batch sizes, and --models is 3"}},
+      {"'batch-size=5,10;lr=0.1,0.2' --models 8", {"2 combinations", "--models is 4"}},
+      {"'batch-size=5,10' --trace t.json", {"--trace t.json", "is 2 runs", "a trace.json in its directory"}},
+      {"'batch-size=5,10' --resume somewhere", {"--resume somewhere", "is 2 runs", "--resume auto"}},
       {"'lr'", {"'lr' is no flag with its values", "lr=0.1,0.05"}},
       {"'rate=1'", {"there is no flag --rate"}},
       {"'lr=0.1,'", {"'lr=0.1,' has an empty value"}},
