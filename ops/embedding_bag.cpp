@@ -19,12 +19,6 @@ void check_ids(const TensorType& ids, std::int64_t tables) {
                             to_string(ids)));
 }
 
-std::vector<std::int64_t> rows_of(TypesView tables) {
-  std::vector<std::int64_t> rows;
-  for (const TensorType& t : tables) rows.push_back(t.shape[0]);
-  return rows;
-}
-
 }  // namespace
 
 BagIds::BagIds(const TensorType& type, const void* ids)
