@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -46,23 +47,34 @@ class BusyProcesses {
     for (int i = 0; i < count; ++i) {
       const pid_t child = fork();
       if (child < 0) throw Error("a busy process cannot be started");
-      if (child > 0) {
-        children_.push_back(child);
-        continue;
-      }
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (core >= 0) bind_to(core);
-      setpriority(PRIO_PROCESS, 0, 0);  // needs rights only if the training is nice
-      for (volatile std::uint64_t n = 0;;) n = n + 1;
+      if (child == 0) compute(core);
+      children_.push_back(child);
     }
   }
   ~BusyProcesses() {
     for (const pid_t child : children_) kill(child, SIGKILL), waitpid(child, nullptr, 0);
   }
+  // Throws Error if one of them has ended: then what was measured was beside fewer.
+  void require_all() const {
+    for (const pid_t child : children_)
+      if (waitpid(child, nullptr, WNOHANG) != 0)
+        throw Error(
+            "a busy process has ended: is there such a --busy-core, and may it have niceness 0 beside --nice?");
+  }
   BusyProcesses(const BusyProcesses&) = delete;
   BusyProcesses& operator=(const BusyProcesses&) = delete;
 
  private:
+  [[noreturn]] static void compute(int core) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    try {
+      if (core >= 0) bind_to(core);
+    } catch (const Error&) {
+      _exit(EXIT_FAILURE);
+    }
+    if (setpriority(PRIO_PROCESS, 0, 0) != 0) _exit(EXIT_FAILURE);  // needs rights if the training is nice
+    for (volatile std::uint64_t n = 0;;) n = n + 1;
+  }
   std::vector<pid_t> children_;
 };
 
@@ -84,6 +96,7 @@ void measure(const std::string& name, bool bf16, int threads, const Options& o) 
     for (std::size_t b = 0; b < multiples.size(); ++b) {
       const BusyProcesses others(static_cast<int>(b) + 1, o.core);
       multiples[b].push_back(median(step_seconds(session, steps)) / quiet.back());
+      others.require_all();
     }
   }
   fmt::print("{:<12} {:<4} {:>7} {:9.2f}", name, bf16 ? "bf16" : "f32", threads, 1e3 * median(quiet));
