@@ -194,11 +194,11 @@ std::vector<std::string> violated_assumptions(const AllReduceProblem& p, double 
     if (r.overlapped > r.alone * (1 + tolerance))
       lines.push_back(
           fmt::format("with {} an all-reduce is faster beside computation ({}) than alone "
-                      "({:.6g} bytes per ms)",
+                      "({:.3g} GB/s)",
                       counted(r.threads, "thread"),
                       r.overlapped > kNoTime * r.alone ? "where its bytes seem to take no time"
-                                                       : fmt::format("{:.6g} bytes per ms", r.overlapped),
-                      r.alone));
+                                                       : fmt::format("{:.3g} GB/s", r.overlapped / 1e6),
+                      r.alone / 1e6));
     const double beside = p.costs.overlapped_ms(bytes, r), alone = p.costs.alone_ms(bytes, r);
     if (beside > (r.compute_rate * beside + alone) * (1 + tolerance))
       lines.push_back(
