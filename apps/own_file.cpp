@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,6 +10,7 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -30,34 +32,75 @@ bool begins_as_weights(const std::string& head) {
   return head.size() > 8 && begins_with(head.substr(8), R"(\{"__metadata__":\{[^}]*"writer":"tandem")");
 }
 
-// Whether a line is a row of a summary.csv, or may become one where a kill has cut it short. With many models
-// it is too long for std::regex, which recurses.
-bool is_row(std::string_view line, bool is_cut) {
+std::vector<std::string_view> cells_of(std::string_view line) {
+  std::vector<std::string_view> cells;
+  for (std::size_t end = 0; end != line.npos; line.remove_prefix(std::min(line.size(), end + 1))) {
+    end = line.find(',');
+    cells.push_back(line.substr(0, end));
+  }
+  return cells;
+}
+
+// Whether a cell holds what a run writes there: a number, or nothing.
+bool is_value(std::string_view cell) {
+  const std::string text(cell);
+  char* end = nullptr;
+  std::strtod(text.c_str(), &end);
+  return *end == '\0';
+}
+
+// Whether a column of a summary.csv has a name that a run gives it; those of models end with their number.
+bool is_column(std::string_view name) {
+  static const std::set<std::string_view> names{
+      "of", "epoch", "batch", "train_loss", "test_accuracy", "lr", "step_ms", "images_per_second"};
+  const std::size_t last = name.find_last_not_of("0123456789");
+  const bool has_number = last != name.npos && last + 1 < name.size() && name[last] == '_';
+  return names.contains(has_number ? name.substr(0, last) : name);
+}
+
+// Whether a line is a row of a summary.csv, or may become one where a kill has cut it short.
+bool is_row(std::string_view line, std::size_t columns, bool is_cut) {
+  std::vector<std::string_view> cells = cells_of(line);
+  if (is_cut ? cells.size() > columns : cells.size() != columns) return false;
+  const std::string_view kind = cells[0], last = cells.back();
+  const auto may_be = [&](std::string_view whole) {
+    return kind == whole || (is_cut && cells.size() == 1 && whole.starts_with(kind));
+  };
+  if (!may_be("epoch") && !may_be("end")) return false;
   const auto is_of_number = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("-+._").find(static_cast<char>(c)) != std::string_view::npos;
+    return std::isalnum(c) != 0 || c == '-' || c == '+' || c == '.';
   };
-  const std::size_t comma = std::min(line.find(','), line.size());
-  const std::string_view kind = line.substr(0, comma);
-  const auto begins = [&](std::string_view whole) {
-    return is_cut && comma == line.size() && whole.starts_with(kind);
-  };
-  return (kind == "epoch" || kind == "end" || begins("epoch") || begins("end")) &&
-         std::ranges::all_of(line.substr(comma), [&](char c) { return c == ',' || is_of_number(c); });
+  if (is_cut && !std::ranges::all_of(last, is_of_number)) return false;
+  cells.erase(cells.begin());
+  if (is_cut && !cells.empty()) cells.pop_back();
+  return std::ranges::all_of(cells, is_value);
 }
 
 // Whether all lines are the head and the rows of a summary.csv. A kill can cut the last one short.
 bool is_table(const std::string& text) {
   if (!text.starts_with(kTableHead)) return false;
-  const auto commas = [](std::string_view line) { return std::ranges::count(line, ','); };
   const std::string head = text.substr(0, text.find('\n'));
+  const std::vector<std::string_view> columns = cells_of(head);
+  if (!std::ranges::all_of(columns, is_column)) return false;
   for (std::size_t begin = head.size() + 1, end = 0; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
-    const auto line = std::string_view(text).substr(begin, end - begin);
-    const bool is_cut = end == text.size();
-    if (!is_row(line, is_cut) || commas(line) > commas(head) || (!is_cut && commas(line) < commas(head)))
+    if (!is_row(std::string_view(text).substr(begin, end - begin), columns.size(), end == text.size()))
       return false;
   }
+  return true;
+}
+
+bool begins_as_batch(const std::string& line) {
+  return begins_with(line, R"(\{"epoch":\d+,"images_per_second":)");
+}
+
+// Whether all lines are batches of a run, as metrics.jsonl holds them. A kill can cut the last one short.
+bool are_batches(std::istream& in) {
+  constexpr std::string_view kBegin = R"({"epoch":)";
+  for (std::string line; std::getline(in, line);)
+    if (in.eof() ? !line.starts_with(kBegin) && !kBegin.starts_with(line)
+                 : !begins_as_batch(line) || !line.ends_with('}'))
+      return false;
   return true;
 }
 
@@ -67,16 +110,16 @@ bool is_config(const std::string& text) {
 }
 
 bool begins_as(const std::string& head, const std::string& kind) {
-  if (head.empty()) return kind == "metrics" || kind == "events" || kind == "collectives";
+  if (head.empty()) return kind == "metrics begun" || kind == "events" || kind == "collectives";
   if (kind == "page") return head.starts_with(kPageHead);
-  if (kind == "metrics") return begins_with(head, R"(\{"epoch":\d+,"images_per_second":)");
+  if (kind == "metrics begun") return begins_as_batch(head);
   if (kind == "collectives") return begins_with(head, R"(\{"all_called":)");
   if (kind == "events") return begins_as_event_file(head);
   return kind == "weights" && begins_as_weights(head);
 }
 
 bool is_json(const std::string& kind) {
-  static const std::set<std::string> others{"page", "metrics", "collectives", "events", "weights"};
+  static const std::set<std::string> others{"page", "metrics begun", "collectives", "events", "weights"};
   return !others.contains(kind);
 }
 
@@ -114,6 +157,7 @@ Found look_at(const std::string& file, const std::string& kind) {
     const std::string text(std::istreambuf_iterator<char>(in), {});
     return (kind == "config" ? is_config(text) : is_table(text)) ? Found::own : Found::foreign;
   }
+  if (kind == "metrics") return are_batches(in) ? Found::own : Found::foreign;
   std::string head(256, '\0');
   in.read(head.data(), std::ssize(head));
   head.resize(static_cast<std::size_t>(in.gcount()));

@@ -133,7 +133,8 @@ std::vector<std::string> own_files(const std::string& directory, const std::stri
 std::string foreign_file(const std::string& directory, const TrainOptions& options, bool in_place) {
   std::error_code none;
   for (const std::string& name : names_in(directory)) {
-    const std::string kind = kind_of(name);
+    std::string kind = kind_of(name);
+    if (kind == "metrics" && in_place) kind = "metrics begun";  // lines of others stay
     if (kind == "events" && options.tensorboard == 0) continue;
     if (kind == "config" && in_place) continue;  // an edited one stays
     if (kind == "trace" &&
@@ -211,24 +212,29 @@ std::string sign_of_run(const std::string& directory) {
 }
 
 // Returns the lines of metrics.jsonl for the batches below `batches`, and of a batch that came again the last
-// one: a killed run may have written more lines, or half a line at the end. Says which others are no lines of
-// a run.
+// one: a killed run may have written more lines, or half a line at the end. Objects that people have added
+// stay behind the batch that they follow. Says which lines are neither.
 std::string first_steps(const std::string& file, std::int64_t batches) {
   std::ifstream in(file);
-  std::map<std::int64_t, std::string> by_step;
-  std::int64_t number = 0;
+  std::map<std::int64_t, std::string> by_step, added;
+  std::int64_t number = 0, last = -1;
   for (std::string line; std::getline(in, line);) {
     ++number;
     const json j = json::parse(line, nullptr, /*allow_exceptions=*/false);
     const bool numbered = j.is_object() && j.contains("step") && j["step"].is_number_integer();
+    if (numbered) last = std::min(j["step"].get<std::int64_t>(), batches);
     if (numbered && j["step"] < batches) by_step[j["step"]] = line;
-    if (!numbered && !in.eof())
+    if (!numbered && j.is_object())
+      added[last] += line + "\n";
+    else if (!numbered && !in.eof())
       log_warning(fmt::format("'{}': line {} is damaged, and is left out", file, number));
   }
   require_read(file, in);
-  std::string lines;
-  for (const auto& [step, line] : by_step) lines += line + "\n";
-  return lines;
+  for (auto& [step, line] : by_step) line += "\n";
+  for (const auto& [step, lines] : added) by_step[step] += lines;
+  std::string text;
+  for (const auto& [step, lines] : by_step) text += lines;
+  return text;
 }
 
 }  // namespace
@@ -252,8 +258,8 @@ void RunDirectory::require_no_foreign_file(const TrainOptions& options) const {
   for (const std::string& run : runs)
     if (const std::string foreign = foreign_file(run, options, in_place_); !foreign.empty())
       throw Error(fmt::format(
-          "--output '{}' holds {}, which no run of this version wrote but a run would replace: it stays; choose "
-          "another directory, or move it away",
+          "--output '{}' holds {}, which no run of this version wrote, or which was changed since, and which a run "
+          "would replace: it stays; choose another directory, or move it away",
           run, foreign));
 }
 

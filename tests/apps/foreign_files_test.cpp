@@ -239,6 +239,34 @@ TEST_F(ForeignFiles, ATableWhoseLastRowIsCutShortIsARuns) {
   }
 }
 
+// A column or a word of one's own makes a table one's own, and a line makes a metrics.jsonl so.
+TEST_F(ForeignFiles, AnnotatedRecordsOfARunStay) {
+  const std::string job = kTrain + "--arch mlp --steps 2 --output ";
+  ASSERT_TRUE(succeeds(job + file("run")));
+  const std::string table = read_file(file("run/summary.csv")),
+                    batches = read_file(file("run/metrics.jsonl"));
+  const std::size_t line = table.find('\n');
+  for (const std::string& mine :
+       {table.substr(0, line) + ",comment" + table.substr(line),
+        std::string(table).replace(line + 1, 7, "epoch,good"),
+        table.substr(0, line) + "\nepoch,good" + table.substr(table.find(',', table.find(',', line) + 1))}) {
+    put("run/summary.csv", mine);
+    EXPECT_EQ(apps::Found::foreign, apps::look_at(file("run/summary.csv"), "table")) << mine;
+    for (const char* how : {" --force", " --resume auto --steps 3"})
+      expect_refused(kTrain + "--arch mlp --output " + file("run") + how, {"summary.csv", "stays"});
+    expect_untouched();
+  }
+  foreign_.clear();
+  write("run/summary.csv", table);
+  put("run/metrics.jsonl", batches + "{\"note\": \"mine\"}\n");
+  expect_refused(job + file("run") + " --force", {"metrics.jsonl", "changed since", "stays"});
+  expect_untouched();
+  foreign_.clear();
+  ASSERT_TRUE(succeeds(kTrain + "--arch mlp --output " + file("run") + " --resume auto --steps 3"));
+  const std::string all = read_file(file("run/metrics.jsonl"));
+  EXPECT_TRUE(all.starts_with(batches + "{\"note\": \"mine\"}\n{\"epoch\"")) << all;
+}
+
 // A run that goes on replaces a link, and not what it links to.
 TEST_F(ForeignFiles, LinksToAnotherRunsFilesAreReplaced) {
   const std::string job = kTrain + "--arch mlp --resume auto --output ";
@@ -442,14 +470,15 @@ TEST_F(ForeignFiles, OfTwoHundredRandomCommandsNoneTouchesThem) {
   const auto is_editable = [&](const std::string& name) {
     const std::string extension = fs::path(name).extension();
     return fs::is_regular_file(file(name)) && name.find("checkpoints") == name.npos &&
-           (extension == ".json" || extension == ".csv" || extension == ".toml");
+           (extension == ".json" || extension == ".csv" || extension == ".toml" ||
+            name.ends_with("metrics.jsonl"));
   };
   int ran = 0, refused = 0;
   for (int i = 0; i < 200; ++i) {
     if (const std::string name = pick(directories) + "/" + pick(names); chance(30) && is_free(name))
       put(name, pick(texts));
     if (const std::string name = pick(directories) + "/" + pick(names); chance(30) && is_editable(name))
-      put(name, read_file(file(name)) + (name.ends_with(".json") ? " \n" : "mine"));
+      put(name, read_file(file(name)) + (name.ends_with(".json") ? " \n" : "mine\n"));
     const std::string directory = file(pick(directories)), into = file(pick(directories) + "/" + pick(names)),
                       force = chance(60) ? " --force" : "", program = file("predicted/program.json");
     fs::create_directories(fs::path(into).parent_path());
