@@ -94,8 +94,10 @@ void SignalWatch::work() {
     signal_ = signal;
     first = std::chrono::steady_clock::now();
     const std::lock_guard lock(mutex_);
-    if (!used_ && !one_of_several()) log_error(interruption(signal));
-    if (!call_) std::_Exit(status_after(signal));
+    if (!call_) {
+      if (!one_of_several()) log_error(interruption(signal));
+      std::_Exit(status_after(signal));
+    }
     caller_ = std::jthread(call_, signal);  // on its own thread, so that the next signal is handled at once
   }
 }
@@ -103,7 +105,6 @@ void SignalWatch::work() {
 SignalWatch::During::During(SignalWatch& watch, std::function<void(int)> f) : watch_(watch) {
   const std::lock_guard lock(watch.mutex_);
   watch.call_ = std::move(f);
-  watch.used_ = true;
 }
 
 SignalWatch::During::~During() {

@@ -49,7 +49,6 @@ class SignalWatch {
   void work();
   std::mutex mutex_;
   std::function<void(int)> call_;
-  bool used_ = false;    // there has been a During
   std::jthread caller_;  // runs `call_`
   std::atomic<int> signal_{0};
   std::atomic<bool> closing_{false};

@@ -103,5 +103,18 @@ TEST_F(SignalWatches, AnUnwatchedSignalEndsTheProcess) {
       ::testing::ExitedWithCode(130), "interrupted");
 }
 
+TEST_F(SignalWatches, ASignalBetweenTwoDuringsEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        SignalWatch watch;
+        {
+          const SignalWatch::During during(watch, [](int) {});
+        }
+        kill(getpid(), SIGINT);
+        std::this_thread::sleep_for(60s);
+      },
+      ::testing::ExitedWithCode(130), "interrupted");
+}
+
 }  // namespace
 }  // namespace tandem::apps
