@@ -99,7 +99,7 @@ void CollectiveWatch::request_end(const std::string& reason) {
 void CollectiveWatch::end_together(int peer, const Message& message) {
   if (message.word == Word::request) begin_end(message.text);
   if (message.word == Word::hold) send(peer, Word::held, "", hold_own());
-  if (message.word == Word::held) held(message.batch);
+  if (message.word == Word::held) held(peer, message.batch);
   if (message.word == Word::end_at) end_own(message.batch, message.text);
 }
 
@@ -107,17 +107,31 @@ void CollectiveWatch::end_together(int peer, const Message& message) {
 void CollectiveWatch::begin_end(const std::string& reason) {
   if (agreeing_) return;
   agreeing_ = reason;
-  not_held_ = transport_->size();
+  {
+    const std::lock_guard lock(mutex_);
+    for (int rank = 0; rank < transport_->size(); ++rank) not_held_.insert(rank);
+  }
   for (int peer = 1; peer < transport_->size(); ++peer) send(peer, Word::hold);
-  held(hold_own());
+  held(0, hold_own());
 }
 
-void CollectiveWatch::held(std::int64_t batch) {
+void CollectiveWatch::held(int rank, std::int64_t batch) {
   latest_ = std::max(latest_, batch);
-  if (--not_held_ > 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    not_held_.erase(rank);
+    if (!not_held_.empty()) return;
+  }
   for (int peer = 1; peer < transport_->size(); ++peer) send(peer, Word::end_at, *agreeing_, latest_);
   end_own(latest_, *agreeing_);
   agreeing_.reset();
+}
+
+std::vector<int> CollectiveWatch::unanswered() {
+  const std::lock_guard lock(mutex_);
+  if (knows_end_) return {};
+  if (transport_->rank() == 0) return {not_held_.begin(), not_held_.end()};
+  return is_held_ ? std::vector<int>() : std::vector{0};
 }
 
 std::int64_t CollectiveWatch::hold_own() {

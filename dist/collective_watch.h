@@ -70,6 +70,9 @@ class CollectiveWatch {
   /// Waits until this rank knows where it ends, which is so when all have answered, or until the watch
   /// closes; returns false if that takes longer.
   bool agreed_within(std::chrono::milliseconds time);
+  /// Returns the ranks that have not answered while this rank does not know where it ends: the first one
+  /// knows of all, the others of the first one.
+  std::vector<int> unanswered();
 
   /// Writes the last calls of this rank, if there is a directory for them. Returns whether they were written.
   bool write() const;
@@ -108,7 +111,7 @@ class CollectiveWatch {
   void send(int peer, Word word, const std::string& text = "", std::int64_t batch = 0);
   void end_together(int peer, const Message& message);
   void begin_end(const std::string& reason);
-  void held(std::int64_t batch);
+  void held(int rank, std::int64_t batch);
   std::int64_t hold_own();
   void end_own(std::int64_t batch, const std::string& reason);
   CollectiveRecord::CallState own() const;
@@ -140,10 +143,10 @@ class CollectiveWatch {
   std::optional<std::string> requested_;                           // an end, not passed on yet
   std::optional<std::pair<std::int64_t, std::string>> ending_at_;  // before `ending_` was set
   bool knows_end_ = false;
-  bool is_held_ = false;  // this rank's run
+  bool is_held_ = false;    // this rank's run
+  std::set<int> not_held_;  // on the first rank
   // What follows is the watch thread's, on the first rank: an end that is being agreed on.
   std::optional<std::string> agreeing_;
-  int not_held_ = 0;
   std::int64_t latest_ = 0;
   std::thread thread_;
 };
