@@ -14,11 +14,14 @@
 namespace tandem::apps {
 namespace {
 
+constexpr std::int64_t kManyImages = 50'000;
+
 MemoryDataset read(const TrainOptions& o, CifarSplit split) {
   const bool training = split == CifarSplit::train;
   if (o.data == "synthetic") {
     const std::int64_t images = training ? o.synthetic_train : o.synthetic_test;
     engine::require_memory(fmt::format("{} images", images), static_cast<double>(images) * kCifarImageBytes);
+    if (images > kManyImages) log_info(fmt::format("draws {} images", images));  // takes seconds
     return draw_cifar(images, synthetic_seed(o), training ? 0 : kFirstDrawnTestIndex);
   }
   BadSamples bad(allowed_bad_samples(o.bad_samples));
@@ -50,10 +53,15 @@ std::vector<DatasetPtr> CifarData::trained(int models) const {
   return {of_models.begin(), of_models.begin() + models};
 }
 
-CifarData read_cifar(const TrainOptions& o) {
-  auto train = std::make_shared<MemoryDataset>(read(o, CifarSplit::train));
-  auto test = std::make_shared<MemoryDataset>(read(o, CifarSplit::test));
-  check_batch_size(o, train->size());
+CifarImages read_cifar(const std::vector<TrainOptions>& runs) {
+  CifarImages images{std::make_shared<MemoryDataset>(read(runs.at(0), CifarSplit::train)),
+                     std::make_shared<MemoryDataset>(read(runs.at(0), CifarSplit::test))};
+  for (const TrainOptions& run : runs) check_batch_size(run, images.train->size());
+  return images;
+}
+
+CifarData data_of(const TrainOptions& o, const CifarImages& images) {
+  const auto& [train, test] = images;
   CifarData data;
   data.classes = train->classes();
   data.train_digest = train->digest();
@@ -74,7 +82,7 @@ CifarData read_cifar(const TrainOptions& o) {
     data.of_models.push_back(seed == data_seed(o) ? data.train : ordered(seed));
   }
   if (!differ) data.of_models.clear();
-  data.test = mapped(std::move(test), {normalize});
+  data.test = mapped(test, {normalize});
   return data;
 }
 

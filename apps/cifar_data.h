@@ -1,4 +1,8 @@
 #pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/dataset.h>
 
@@ -16,8 +20,13 @@ struct CifarData {
   std::string train_digest, test_digest;  ///< of the images as they were read
 };
 
-/// Reads or draws the images of --data, and logs how many were left out. Throws Error if they cannot be read,
-/// or if the batch size does not fit their number.
-CifarData read_cifar(const TrainOptions& options);
+/// The images of --data as they were read.
+struct CifarImages {
+  std::shared_ptr<MemoryDataset> train, test;
+};
+/// Reads or draws the images, which all runs have in common, and logs how many were left out. Throws Error if
+/// they cannot be read, or if the batch size of a run does not fit their number.
+CifarImages read_cifar(const std::vector<TrainOptions>& runs);
+CifarData data_of(const TrainOptions& options, const CifarImages& images);
 
 }  // namespace tandem::apps

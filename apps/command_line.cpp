@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -273,6 +274,7 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
 }
 
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& run) {
+  std::signal(SIGXFSZ, SIG_IGN);  // if a file reaches its size limit, the write fails instead
   start_log(app.get_name());
   try {
     require_standard_output();

@@ -217,8 +217,9 @@ void print_ranking(std::vector<RankedModel> models) {
   });
   for (std::size_t rank = 0; rank < models.size(); ++rank) {
     const RankedModel& model = models[rank];
-    fmt::print("{:>3}. {}  test accuracy {}  train loss {:.4f}  {}{}{}\n     {}\n", rank + 1, model.name,
-               model.diverged ? "-" : fmt::format("{:.2f} %", 100 * model.accuracy), model.loss, model.own,
+    fmt::print("{:>3}. {}  test accuracy {}  train loss {}  {}{}{}\n     {}\n", rank + 1, model.name,
+               model.diverged ? "-" : fmt::format("{:.2f} %", 100 * model.accuracy),
+               std::isnan(model.loss) ? "-" : fmt::format("{:.4f}", model.loss), model.own,
                model.fate.empty() ? "" : "; ", model.fate, model.command);
   }
 }

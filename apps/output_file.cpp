@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -37,6 +38,11 @@ void require_writable(const std::string& flag, const std::string& file) {
     if (opened < 0) refuse();
     close(opened);
     return;
+  }
+  constexpr std::size_t kLongestName = NAME_MAX - 30;  // what is written has a longer name until it is whole
+  if (fs::path(file).filename().native().size() > kLongestName) {
+    errno = ENAMETOOLONG;
+    refuse();
   }
   const fs::path parent = fs::path(file).parent_path();
   if (file.back() == '/') {

@@ -244,6 +244,7 @@ void require_several_runs(const TrainOptions& o, std::int64_t runs) {
   const std::string several = fmt::format("--sweep over batch-size is {}", counted(runs, "run"));
   if (contains(o.given, std::string(kBatchSize)))
     throw Error("--batch-size stands beside --sweep, which gives it too: leave out one");
+  if (runs == 1) return;
   if (!o.trace.empty())
     throw Error(fmt::format("--trace {}: {}; --trace without a file gives each a trace.json in its directory",
                             o.trace, several));
@@ -270,22 +271,24 @@ std::vector<TrainOptions> runs_of(const TrainOptions& o) {
   if (sizes.empty()) return {o};
   const int count = static_cast<int>(sizes.size());
   require_several_runs(o, count);
-  if (o.models % count != 0)
-    throw Error(fmt::format("--sweep has {} batch sizes, and --models is {}: it must be a multiple of them",
-                            count, o.models));
+  if (rest.empty() ? o.models != 0 && o.models != count : o.models % count != 0)
+    throw Error(fmt::format("--sweep has {} batch sizes, and --models is {}: it must be {}", count, o.models,
+                            rest.empty() ? "their number" : "a multiple of them"));
   std::vector<TrainOptions> runs;
   for (const std::string& size : sizes) {
     TrainOptions& run = runs.emplace_back(o);
     set_flag(run, kBatchSize, size);
-    run.part = fmt::format("{}-{}", kBatchSize, run.batch_size);
-    for (const TrainOptions& other : runs)
-      if (&other != &run && other.part == run.part)
-        throw Error(fmt::format("--sweep: --batch-size {} is given twice", run.batch_size));
     run.sweep = fmt::format("{}", fmt::join(rest, ";"));
     run.models = rest.empty() ? 1 : o.models / count;
     run.given.push_back(kBatchSize);
     if (rest.empty()) std::erase(run.given, "sweep");
-    if (!o.output.empty()) run.output = (std::filesystem::path(o.output) / run.part).string();
+    if (count == 1) break;
+    run.part = {fmt::format("{}-{}", kBatchSize, run.batch_size),
+                fmt::format("{} {}", kBatchSize, fmt::join(sizes, ", "))};
+    for (const TrainOptions& other : runs)
+      if (&other != &run && other.batch_size == run.batch_size)
+        throw Error(fmt::format("--sweep: --batch-size {} is given twice", run.batch_size));
+    if (!o.output.empty()) run.output = (std::filesystem::path(o.output) / run.part.name).string();
   }
   return runs;
 }
@@ -331,9 +334,9 @@ namespace {
 // The flags of a run of one model alone, without those of its output and checkpoints.
 std::vector<const Flag*> flags_of_model(const TrainOptions& o, int model, const TrainOptions& one) {
   std::vector<std::string> names;
-  const std::vector<std::string> of_all{"sweep",      "models", "arrays", "array-lanes",
-                                        "array-ring", "turns",  "prune",  "lr",
-                                        "seed",       "on-nan", "trace",  "dump-profile"};
+  const std::vector<std::string> of_all{"sweep", "models",       "arrays",   "array-lanes", "array-ring",
+                                        "turns", "prune",        "lr",       "seed",        "on-nan",
+                                        "trace", "dump-profile", "transport"};
   const auto add = [&](const std::string& name) {
     if (!contains(names, name)) names.push_back(name);
   };
@@ -345,7 +348,9 @@ std::vector<const Flag*> flags_of_model(const TrainOptions& o, int model, const 
   if (contains(o.given, std::string("lr"))) add("lr");
   if (!o.swept.empty())
     for (const auto& [flag, value] : o.swept.at(static_cast<std::size_t>(model))) add(flag);
-  if (one.threads > 0) add("threads");  // bits depend on them
+  if (one.threads > 0) add("threads");  // bits depend on them, and on ranks and stages, which mpirun can set
+  if (one.ranks > 1) add("ranks");
+  if (one.stages > 1) add("stages");
   if (one.seed != TrainOptions{}.seed) add("seed");
   if (one.data_seed >= 0) add("data-seed");
   if (one.synthetic_seed >= 0) add("synthetic-seed");

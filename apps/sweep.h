@@ -12,8 +12,8 @@ const std::vector<std::string>& swept_flags();
 
 /// Returns the runs that train what --sweep asks for, before their flags are settled. Models side by side
 /// have batches of one size, so a sweep over batch-size is one run for each size, with the rest of the sweep
-/// and a directory of its own in --output. Other options are one run as they are. Throws Error if a flag is
-/// for one run alone, or if the sizes are no list of different values.
+/// and, if there are several, a directory of its own in --output. Other options are one run as they are.
+/// Throws Error if a flag is for one run alone, or if the sizes are no list of different values.
 std::vector<TrainOptions> runs_of(const TrainOptions& options);
 
 /// Reads --sweep: flags without dashes, each with a list of values or a range to draw from, joined by

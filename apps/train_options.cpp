@@ -1,6 +1,7 @@
 #include "train_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <type_traits>
 
@@ -64,7 +65,9 @@ template <class T> void check_value(const Flag& flag, const T& value) {
     if (static_cast<double>(value) < least)
       throw Error(fmt::format("--{} {}: must be at least {}", flag.name, value, least));
     if (static_cast<double>(value) > most)
-      throw Error(fmt::format("--{} {}: must be at most {:.0f}", flag.name, value, most));
+      throw Error(
+          fmt::format("--{} {}: must be at most {}", flag.name, value,
+                      most == std::floor(most) ? fmt::format("{:.0f}", most) : fmt::format("{}", most)));
   } else {
     for (const auto& item : value) check_value(flag, item);
   }
@@ -91,7 +94,12 @@ template <class T> void per_model(const char* flag, std::vector<T>& values, int 
 
 // Fills in the models of a --sweep, and what each has of its own.
 void settle_sweep(TrainOptions& o) {
-  const auto swept = read_sweep(o.sweep, o.models, o.seed[0]);
+  std::vector<SweptValues> swept;
+  try {
+    swept = read_sweep(o.sweep, o.models, o.seed[0]);
+  } catch (const Error& e) {
+    throw Error(fmt::format("{}{}", e.what(), o.part.name.empty() ? "" : " (for each batch size)"));
+  }
   o.models = static_cast<int>(swept.size());
   per_model("--lr", o.lr, o.models);
   per_model("--seed", o.seed, o.models);  // the models differ in what is swept alone

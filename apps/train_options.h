@@ -53,8 +53,11 @@ struct TrainOptions {
        explain = false;
   std::string command_line, config;  ///< as typed, and as a file for --config
   std::vector<std::string> given;    ///< the flags on the command line or in --config's file
-  /// Of one of several runs of a sweep (sweep.h): its directory in --output, such as batch-size-64.
-  std::string part;
+  /// Of one of several runs of a sweep (sweep.h): its directory in --output, such as batch-size-64, and what
+  /// all runs are: batch-size 64, 128.
+  struct Part {
+    std::string name, all;
+  } part;
   /// Of each model of a --sweep, the flags that it has of its own, and their values (sweep.h).
   std::vector<std::vector<std::pair<std::string, std::string>>> swept;
 };

@@ -64,6 +64,78 @@ int fail(const std::exception& error, int signal, const MpiSession* mpi, int rep
   return code;
 }
 
+// The runs of one command: several, if a sweep is over batch sizes.
+class Runs {
+ public:
+  // What flags, directories and numbers of images forbid is found before the first run trains. `reporter` is
+  // the rank that reports errors.
+  template <class Make>
+  Runs(const std::vector<TrainOptions>& runs, int& reporter, const Make& make) : options_(runs) {
+    try {
+      for (const TrainOptions& options : runs) {
+        runs_.push_back(make(options));
+        reporter = runs_.back()->main_rank();
+        runs_.back()->claim();
+      }
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+  ~Runs() { end(); }
+  Runs(const Runs&) = delete;
+  Runs& operator=(const Runs&) = delete;
+
+  void train(bool are_processes) {
+    if (runs_.empty()) return;
+    const CifarImages images = read_cifar(options_);
+    if (runs_.size() == 1) return runs_[0]->run(images);
+    try {
+      for (std::size_t i = 0; i < runs_.size(); ++i) {
+        log_info(fmt::format(
+            "models with other batches are in runs of their own: this is run {} of {}, with batches of {}",
+            i + 1, runs_.size(), options_[i].batch_size));
+        train_one(i, images, are_processes);
+      }
+    } catch (...) {
+      print_ranking(ranking_);
+      throw;
+    }
+    print_ranking(ranking_);
+    if (!ranking_.empty() && std::ranges::all_of(ranking_, &RankedModel::diverged))
+      throw Error("all models of the sweep have diverged; lower the learning rate, or look at the data");
+  }
+
+ private:
+  // A run whose models have all diverged does not keep the next one from training. Where ranks are processes,
+  // it ends them.
+  void train_one(std::size_t i, const CifarImages& images, bool are_processes) {
+    TrainingRun& run = *runs_[i];
+    try {
+      run.run(images);
+    } catch (const NonFinite& e) {
+      if (are_processes) throw;
+      log_error(e.what());
+    }
+    std::ranges::move(run.ranking(), std::back_inserter(ranking_));
+    const int signal = i + 1 < runs_.size() ? run.signal() : 0;
+    runs_[i].reset();  // its networks
+    if (signal == 0) return;
+    if (!options_[i].output.empty())
+      log_info(fmt::format("the same command with --resume auto{} continues with run {} of {}",
+                           options_[i].force ? ", without --force," : "", i + 2, runs_.size()));
+    throw Aborted(interruption(signal));
+  }
+  // The last one first: its directory can lie in one that the first one made, and removes if it is empty.
+  void end() {
+    while (!runs_.empty()) runs_.pop_back();
+  }
+
+  const std::vector<TrainOptions>& options_;
+  std::vector<std::unique_ptr<TrainingRun>> runs_;
+  std::vector<RankedModel> ranking_;
+};
+
 }  // namespace
 
 int train(int argc, char** argv, const TrainingRun::Adjust& adjust) {
@@ -87,24 +159,10 @@ int train(int argc, char** argv, const TrainingRun::Adjust& adjust) {
     }
     // If what reads its lines ends, such as `tee` after Ctrl-C, it still saves what it learned.
     if (!runs.empty() && !runs[0].output.empty()) std::signal(SIGPIPE, SIG_IGN);
-    std::vector<std::unique_ptr<TrainingRun>> made;
-    for (const TrainOptions& options : runs)
-      made.push_back(std::make_unique<TrainingRun>(options, *signals, mpi.get(), adjust));
-    for (const auto& run : made) {
-      reporter = run->main_rank();
-      run->claim();  // what a later run cannot do is found before the first one trains
-    }
-    std::vector<RankedModel> ranking;
-    for (std::size_t i = 0; i < made.size(); ++i) {
-      if (runs.size() > 1)
-        log_info(fmt::format(
-            "models with other batches are in runs of their own: this is run {} of {}, with batches of {}",
-            i + 1, runs.size(), runs[i].batch_size));
-      made[i]->run();
-      std::ranges::move(made[i]->ranking(), std::back_inserter(ranking));
-      made[i].reset();
-    }
-    if (runs.size() > 1) print_ranking(std::move(ranking));
+    Runs all(runs, reporter, [&](const TrainOptions& options) {
+      return std::make_unique<TrainingRun>(options, *signals, mpi.get(), adjust);
+    });
+    all.train(mpi && mpi->size() > 1);
     finish_standard_output();
     return 0;
   } catch (const std::exception& e) {

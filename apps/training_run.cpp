@@ -97,8 +97,8 @@ TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession*
 }
 
 // Ranks meet before MPI ends, where nothing limits how long they wait for each other.
-void TrainingRun::run() {
-  perform();
+void TrainingRun::run(const CifarImages& images) {
+  perform(images);
   meet();
 }
 
@@ -111,8 +111,8 @@ void TrainingRun::claim() {
   if (is_main()) require_replaceable("--trace", options_.trace, "trace");
 }
 
-void TrainingRun::perform() {
-  const CifarData data = read_cifar(options_);
+void TrainingRun::perform(const CifarImages& images) {
+  const CifarData data = data_of(options_, images);
   classes_ = data.classes;
   begin_.train_data = data.train_digest;
   begin_.test_data = data.test_digest;
@@ -433,6 +433,7 @@ void TrainingRun::train(Trainer& trainer) {
     if (trainer.has_ended_early()) meet();  // a rank that ends ends them all, also the one that still writes
     throw;
   } catch (const NonFinite& e) {
+    set_ranking({}, {});
     tell_others(e.what());
     throw;
   } catch (const std::exception& e) {
@@ -443,53 +444,6 @@ void TrainingRun::train(Trainer& trainer) {
     tell_others(named.what());
     throw named;
   }
-}
-
-void TrainingRun::report(const EpochResult& end, const Trainer::Peaks& peaks) {
-  const Summary summary{.train_loss = end.loss,
-                        .test_accuracy = end.accuracy,
-                        .skipped = end.losses_not_finite,
-                        .images_per_second = end.samples_per_second,
-                        .step_ms = end.step_ms,
-                        .peak_bytes = peaks.executed,
-                        .planned_peak_bytes = peaks.planned,
-                        .live_peak_bytes = peaks.live};
-  const std::string speed = end.step_ms > 0
-                                ? fmt::format("  {:.2f} ms per step  {:.0f} images/s", end.step_ms,
-                                              end.samples_per_second)
-                                : "";  // an earlier run had trained all batches
-  fmt::print("{}  train loss {}{}  peak {:.1f} MB\n", accuracy_line(end.accuracy),
-             of_models(summary.train_loss, 4), speed, static_cast<double>(summary.peak_bytes) / 1e6);
-  directory_.summary(summary);
-  model_runs_.write_summaries(summary);
-  set_ranking(summary.test_accuracy, summary.train_loss);
-  if (options_.part.empty()) print_ranking(ranking_);
-}
-
-// The models of a sweep, for which this can be one of several runs.
-void TrainingRun::set_ranking(const std::vector<double>& accuracy, const std::vector<double>& loss) {
-  const std::string& part = options_.part;
-  if (!is_main() || (!is_sweep() && part.empty())) return;
-  ranking_ = model_runs_.ranking();
-  if (!is_sweep())
-    ranking_ = {{"", "", command_of_model(begin_.options, 0), accuracy.at(0), loss.at(0), false}};
-  const std::string batches = fmt::format("batch-size {}", options_.batch_size);
-  for (RankedModel& model : ranking_) {
-    if (part.empty()) continue;
-    model.name = model.name.empty() ? part : fmt::format("{}: {}", part, model.name);
-    model.own = model.own.empty() ? batches : fmt::format("{}, {}", batches, model.own);
-  }
-}
-
-void TrainingRun::say_where_it_is(std::int64_t batches) const {
-  if (directory_.keeps()) {
-    const std::string checkpoint =
-        (std::filesystem::path(checkpoints_of(options_.output)) / checkpoint_name(batches)).string();
-    fmt::print("the run is in {}, its weights in {}/{}\n", options_.output, checkpoint,
-               options_.models == 1 ? "model.safetensors" : "model-K.safetensors");
-  }
-  if (!options_.trace.empty())
-    fmt::print("its trace is in {}: open https://ui.perfetto.dev and drop it on the page\n", options_.trace);
 }
 
 }  // namespace tandem::apps

@@ -38,16 +38,19 @@ class TrainingRun {
   void claim();
   /// Trains, evaluates or predicts, and writes the run directory, which it has claimed. Throws Error; the
   /// message of NonFinite names the first module whose output is not finite.
-  void run();
+  void run(const CifarImages& images);
   /// Returns the rank that gets the losses or predicts. It prints, and writes the run directory.
   int main_rank() const { return options_.simulate ? 0 : options_.last_device; }
+  /// After `run`: returns, on all ranks, the signal that the main rank got meanwhile, or 0. A run can have
+  /// been in its last evaluation by then, and complete.
+  int signal() const;
   /// Returns, on the main rank, the models of a sweep that `run` has trained.
   std::vector<RankedModel> ranking() const { return ranking_; }
 
  private:
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
   bool are_processes() const { return mpi_ && mpi_->size() > 1; }
-  void perform();
+  void perform(const CifarImages& images);
   void meet() const;
   CommOptions comm_options() const;
   void require_profile_of_this_machine();

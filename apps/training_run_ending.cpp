@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/engine.h>
+#include <tandem/train/rank_talk.h>
 
 #include "log.h"
 #include "progress_line.h"
@@ -49,6 +50,10 @@ std::shared_ptr<const void> TrainingRun::ending_by(Trainer& trainer) const {
   return {watch.get(), [watch](const void*) { watch->set_ending(); }};
 }
 
+int TrainingRun::signal() const {
+  return static_cast<int>(RankTalk(meeting_.get(), main_rank()).from_root(std::int64_t{signals_.signal()}));
+}
+
 // At once, as a rank does that cannot save a checkpoint.
 void TrainingRun::stop_run(Trainer& trainer, int signal) const {
   say_what_it_did(signal, what_it_does(trainer));
@@ -72,6 +77,10 @@ void TrainingRun::end_run(Trainer& trainer, int signal) const {
   if (watch->agreed_within(kSoon)) return;
   say_what_it_did(signal, doing);  // a rank is gone, or stopped
   if (watch->agreed_within(kAgreement)) return;
+  for (const int rank : watch->unanswered())
+    log_error(fmt::format("rank {} has not answered for {} s: it is stopped, or its machine is gone", rank,
+                          kAgreement.count()));
+  if (signal != SIGTERM) watch->write();  // it has been written for SIGTERM
   trainer.with_session([&](Session& session) { session.stop(interruption(signal)); });
   trainer.end_at(0, interruption(signal));  // if it waits for batches that are held
 }
@@ -94,9 +103,13 @@ void TrainingRun::say_what_it_did(int signal, const std::string& doing) const {
 
 // For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.
 void TrainingRun::save_what_was_traced(Trainer& trainer) const {
-  if (mpi_) return;  // the other ranks may be gone
+  if (mpi_) {  // the other ranks may be gone
+    if (!options_.trace.empty()) log_info("an interrupted run of several processes leaves no trace");
+    return;
+  }
   try {
     write_trace(options_.trace, trainer.session().timeline(0, trainer.training_program()), end_of_trace());
+    if (!options_.trace.empty()) log_info(fmt::format("the trace until here is in {}", options_.trace));
   } catch (const Error& e) {
     log_error(e.what());
   }

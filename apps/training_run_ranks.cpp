@@ -63,6 +63,7 @@ void TrainingRun::agree_on_arguments() const {
   for (const Flag& flag : flags())  // the images count, not the path of --data
     if (change_by(flag, options_) != Change::unrecorded && flag.name != "data")
       mine.push_back({"--" + flag.name, fnv1a(value_of(flag, options_).dump())});
+  mine.push_back({"--sweep, in its batch sizes", fnv1a(options_.part.all)});
   mine.push_back({"--output", fnv1a(options_.output)});
   mine.push_back({"the processor's instructions, with which losses differ", fnv1a(instruction_sets())});
   mine.push_back({"the pipeline schedule", fnv1a(begin_.schedule)});

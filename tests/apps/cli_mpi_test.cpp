@@ -188,6 +188,20 @@ TEST_F(CliMpi, RefusesRanksWithDifferentArgumentsOrDataAndNamesThem) {
   }
 }
 
+// Before the first of them trains.
+TEST_F(CliMpi, RefusesRanksThatSweepOverOtherBatchSizes) {
+  const std::string job = TANDEM_BIN
+      "/train_cifar --synthetic-train 300 --synthetic-test 60 --arch mlp --steps 2 --parallel data --sweep "
+      "batch-size=50,";
+  for (const char* other : {"100", "10,100"}) {
+    const Ended e = run("timeout 30 " TANDEM_MPIRUN " -np 1 " + job + "20 : -np 1 " + job + other);
+    EXPECT_EQ(1, e.status);
+    EXPECT_NE(std::string::npos, said(e).find("the ranks disagree on --sweep, in its batch sizes: rank 1"))
+        << e.err;
+    EXPECT_EQ(std::string::npos, e.out.find("step 0")) << e.out;
+  }
+}
+
 // The same arguments, but each rank reads its own machine's files.
 TEST_F(CliMpi, RefusesRanksWhoseFilesDiffer) {
   write("plan0.json", R"({"fusion_groups": [["head.weight", "head.bias"]]})");

@@ -351,13 +351,58 @@ TEST_F(CliSweep, OfBatchSizesGoesOnWhereItWasInterrupted) {
       << rest.out;
 }
 
+// Of two runs, the first one is in its last evaluation, which it completes.
+TEST_F(CliSweep, OfBatchSizesEndsAfterASignal) {
+  const std::string job = fmt::format(
+      "{}/train_cifar --arch convnet --synthetic-train 200 --synthetic-test 20000 --steps 1 --sweep "
+      "batch-size=50,100 --output {}",
+      TANDEM_BIN, file("sweep"));
+  const Ended e = run(job + " & until [ -s " + file("sweep/batch-size-50/metrics.jsonl") +
+                      " ]; do sleep 0.02; done; sleep 0.3; kill -USR1 $!; wait $!");
+  EXPECT_EQ(138, e.status) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("the same command with --resume auto continues with run 2 of 2"))
+      << e.out;
+  EXPECT_NE(std::string::npos, e.out.find("  1. batch-size-50  test accuracy")) << e.out;
+  EXPECT_EQ(std::string::npos, e.out.find("this is run 2")) << e.out;
+  EXPECT_FALSE(fs::exists(file("sweep/batch-size-100")));
+  const Ended rest = succeed(job + " --resume auto");
+  EXPECT_NE(std::string::npos, rest.out.find("  2. batch-size-")) << rest.out;
+}
+
+TEST_F(CliSweep, OfBatchSizesGoesOnAfterARunThatDiverges) {
+  const Ended e = run(base() + "--arch mlp --epochs 1 --lr 1e30 --sweep batch-size=50,100");
+  EXPECT_EQ(1, e.status);
+  EXPECT_NE(std::string::npos, e.out.find("this is run 2 of 2")) << e.out;
+  EXPECT_TRUE(std::regex_search(
+      e.out, std::regex("  2\\. batch-size-100  test accuracy -  train loss -  .*; diverged")))
+      << e.out;
+  EXPECT_NE(std::string::npos, e.err.find("all models of the sweep have diverged")) << e.err;
+}
+
+TEST_F(CliSweep, OfOneBatchSizeIsOneRun) {
+  const Ended e = succeed(base() + "--arch mlp --steps 1 --sweep 'batch-size=50;lr=0.1,0.2' --trace " +
+                          file("trace.json") + " --output " + file("sweep"));
+  EXPECT_NE(std::string::npos, e.out.find("  2. model ")) << e.out;
+  EXPECT_NE(std::string::npos, command_of(e, 0).find("--batch-size 50 --lr 0.1")) << e.out;
+  EXPECT_TRUE(fs::exists(file("sweep/model-1")));
+}
+
+TEST_F(CliSweep, OfBatchSizesShowsTheRatesThatFollowFromThem) {
+  const Ended e = succeed(base() + "--arch mlp --steps 1 --sweep batch-size=32,64");
+  for (const char* rate : {"batch-size 32, lr 0.0125 by default", "batch-size 64, lr 0.025 by default"})
+    EXPECT_NE(std::string::npos, e.out.find(rate)) << e.out;
+}
+
 // Before the first run has trained.
-TEST_F(CliSweep, OfBatchSizesRefusesTheDirectoryOfALaterRun) {
+TEST_F(CliSweep, OfBatchSizesRefusesWhatALaterRunCannotDo) {
   const std::string train = base() + "--arch mlp --steps 2 ";
   succeed(train + "--output " + file("sweep/batch-size-100"));
   expect_refused(train + "--sweep batch-size=50,100 --output " + file("sweep"),
                  {"--output", "batch-size-100", "holds a run already"});
   EXPECT_FALSE(fs::exists(file("sweep/batch-size-50")));
+  expect_refused(base() + "--arch mlp --sweep batch-size=50,400 --output " + file("other"),
+                 {"--batch-size 400 is larger than the training set of 300 images"});
+  EXPECT_FALSE(fs::exists(file("other")));
 }
 
 TEST_F(CliSweep, RefusesWhatItCannotSweep) {
@@ -370,7 +415,8 @@ TEST_F(CliSweep, RefusesWhatItCannotSweep) {
       {"'batch-size=5,0'", {"--batch-size 0: must be at least 1"}},
       {"'batch-size=5,10' -b 5", {"--batch-size stands beside --sweep"}},
       {"'batch-size=5,10;lr=0.1,0.2' --models 3", {"2 batch sizes, and --models is 3"}},
-      {"'batch-size=5,10;lr=0.1,0.2' --models 8", {"2 combinations", "--models is 4"}},
+      {"'batch-size=5,10' --models 4", {"2 batch sizes, and --models is 4: it must be their number"}},
+      {"'batch-size=5,10;lr=0.1,0.2' --models 8", {"2 combinations", "--models is 4", "for each batch size"}},
       {"'batch-size=5,10' --trace t.json", {"--trace t.json", "is 2 runs", "a trace.json in its directory"}},
       {"'batch-size=5,10' --resume somewhere", {"--resume somewhere", "is 2 runs", "--resume auto"}},
       {"'lr'", {"'lr' is no flag with its values", "lr=0.1,0.05"}},
