@@ -7,6 +7,7 @@
 #include <tandem/core/base/error.h>
 
 #include "libra_report.h"
+#include "log.h"
 #include "report.h"
 
 namespace tandem::apps {
@@ -85,6 +86,7 @@ void reproduce(const CLI::App& command, const ReproduceOptions& o) {
   for (const Paper& paper : kPapers) {
     if (!command.got_subcommand(paper.name)) continue;
     ReportDirectory directory(o.output, o.force);
+    log_info(fmt::format("computes the figures, which are then in {}", o.output));
     const Report report = paper.report(o, [&](const Report& part) { directory.write(part); });
     directory.write(report);
     for (const Claim& c : report.claims)

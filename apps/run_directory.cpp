@@ -151,8 +151,9 @@ std::string foreign_file(const std::string& directory, const TrainOptions& optio
     if (!in_place && fs::is_symlink(checkpoints, none))  // they can be of a run elsewhere
       return fmt::format("{}/{} behind a link", kCheckpoints, name);
     if (!is_own_checkpoint(path)) return fmt::format("{}/{}", kCheckpoints, name);
-    if (const std::string entry = in_place ? "" : foreign_entry(path); !entry.empty())
-      return fmt::format("{}/{}/{}", kCheckpoints, name, entry);
+    if (in_place) continue;
+    for (const std::string& entry : {foreign_entry(path), changed_file(path)})
+      if (!entry.empty()) return fmt::format("{}/{}/{}", kCheckpoints, name, entry);
   }
   return "";
 }
@@ -359,12 +360,7 @@ void RunDirectory::remove_earlier_run() {
 void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   if (!keeps()) return;
   require_no_foreign_file(options);  // one may have come since the claim
-  if (batches == 0 || !in_place_) {
-    remove_earlier_run();
-  } else {
-    std::error_code ignored;
-    fs::remove(path("summary.json"), ignored);
-  }
+  if (batches == 0 || !in_place_) remove_earlier_run();
   std::error_code none;
   if (!fs::exists(directory_, none)) {  // a model's, which was of an earlier sweep too
     make_directories(Files::system(), directory_);
@@ -376,6 +372,7 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
         fs::is_symlink(path(name), none) && look_at(path(name), kind_of(name)) == Found::own)
       remove_file(Files::system(), path(name));
   write_json(path("args.json"), "args", to_json(options));
+  fs::remove(path("summary.json"), none);  // of a run that goes on; only now, since that can have failed
   for (const std::string& name : names_in(directory_))
     if (is_unfinished(name)) remove_file(Files::system(), path(name));
   if (look_at(path("config.toml"), "config") != Found::foreign)  // else edited, before it goes on

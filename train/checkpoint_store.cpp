@@ -110,6 +110,26 @@ std::string foreign_entry(const std::string& path) {
   return "";
 }
 
+std::string changed_file(const std::string& path) {
+  const std::string manifest = (fs::path(path) / kManifest).string();
+  std::ifstream in(manifest);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  CheckpointManifest saved;
+  try {
+    saved = manifest_from_json(manifest, text);
+  } catch (const Error&) {  // it is unfinished or damaged
+  }
+  std::error_code none;
+  for (const CheckpointManifest::File& f : saved.files) {
+    const std::string file = (fs::path(path) / f.name).string();
+    if (!fs::is_regular_file(file, none)) continue;
+    if (static_cast<std::int64_t>(fs::file_size(file, none)) != f.bytes ||
+        checksum_of(InputFile("checkpoint file", file)) != f.xxh3)
+      return f.name;
+  }
+  return "";
+}
+
 // The manifest last: by it one knows a directory of which a part is removed.
 void remove_checkpoint(Files& files, const std::string& path) {
   if (const std::string entry = foreign_entry(path); !entry.empty())

@@ -26,6 +26,9 @@ bool names_checkpoint(const std::string& name);
 bool is_own_checkpoint(const std::string& path);
 /// Returns the name of an entry of such a directory that no CheckpointStore wrote; empty if there is none.
 std::string foreign_entry(const std::string& path);
+/// Returns the name of a file of a whole checkpoint that is not as it was saved; empty if there is none.
+/// Reads all of them.
+std::string changed_file(const std::string& path);
 /// Removes a directory that a CheckpointStore wrote, with all files in it. Throws Error naming what cannot be
 /// removed, and before it removes anything if there is a foreign_entry().
 void remove_checkpoint(engine::Files& files, const std::string& path);

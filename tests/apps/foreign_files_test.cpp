@@ -267,6 +267,20 @@ TEST_F(ForeignFiles, AnnotatedRecordsOfARunStay) {
   EXPECT_TRUE(all.starts_with(batches + "{\"note\": \"mine\"}\n{\"epoch\"")) << all;
 }
 
+// Weights of another program, of the same length, under a checkpoint's name.
+TEST_F(ForeignFiles, WeightsPutIntoACheckpointStay) {
+  const std::string job = kTrain + "--arch mlp --steps 2 --output " + file("run"),
+                    weights = "run/checkpoints/step-2/model.safetensors";
+  ASSERT_TRUE(succeeds(job));
+  std::string others = read_file(file(weights));
+  others.back() ^= 1;
+  for (const std::string& text : {others, std::string("mine")}) {
+    put(weights, text);
+    expect_refused(job + " --force", {"step-2/model.safetensors", "changed since", "stays"});
+    expect_untouched();
+  }
+}
+
 // A run that goes on replaces a link, and not what it links to.
 TEST_F(ForeignFiles, LinksToAnotherRunsFilesAreReplaced) {
   const std::string job = kTrain + "--arch mlp --resume auto --output ";
