@@ -366,7 +366,9 @@ std::vector<Flag> output_flags() {
                    kSpansPerLane),
        any, not_with(&O::evaluate, "with --evaluate, which prints only its result"), nothing,
        Special::value_is_optional},
-      {"--trace-steps", &O::trace_steps, "steps that --trace holds, from the run's first on (0: all)",
+      {"--trace-steps", &O::trace_steps,
+       "steps that --trace holds, from the first one that is measured on: where all-reduces are planned, the first "
+       "one after that (0: all)",
        between(0, kMostSteps), always, nothing},
       {"--measure-prediction",
        &O::measure_prediction,

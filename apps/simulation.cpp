@@ -107,7 +107,7 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
     if (!stages.empty()) write_json(directory.path("stages.json"), "stages", stages);
     if (!layers.empty()) write_json(directory.path("layers.json"), "layers", layers);
   }
-  write_trace(o.trace, sim.timeline(), traced_until(o, 0));
+  write_trace(o.trace, sim.timeline(), o.trace_steps);
   Summary summary;
   summary.simulated = true;
   summary.step_ms = sim.now() / static_cast<double>(batches) * kMsPerSecond;

@@ -7,8 +7,8 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// Writes a timeline, up to batch `end`, for ui.perfetto.dev, and logs how many executions are missing. An
-/// empty name means no file.
-void write_trace(const std::string& file, Timeline timeline, std::int64_t end);
+/// Writes the first `steps` batches of a timeline, or all if it is 0, for ui.perfetto.dev, and logs how many
+/// executions are missing. An empty name means no file.
+void write_trace(const std::string& file, Timeline timeline, std::int64_t steps);
 
 }  // namespace tandem::apps

@@ -1,7 +1,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,11 +67,6 @@ inline std::uint64_t data_seed(const TrainOptions& o) {
 }
 inline std::uint64_t synthetic_seed(const TrainOptions& o) {
   return o.synthetic_seed < 0 ? o.seed[0] : static_cast<std::uint64_t>(o.synthetic_seed);
-}
-
-/// Returns the batch before which the --trace of a run that begins at a batch ends.
-inline std::int64_t traced_until(const TrainOptions& o, std::int64_t begin) {
-  return o.trace_steps > 0 ? begin + o.trace_steps : std::numeric_limits<std::int64_t>::max();
 }
 
 /// Leaves out the seeds that are the first of --seed, so that equal runs have equal options.

@@ -417,7 +417,7 @@ void TrainingRun::train(Trainer& trainer) {
       progress.saved();
       report(end, peaks);
       if (const std::string means = prediction.text(); !means.empty()) log_info(means);
-      write_trace(options_.trace, timeline, end_of_trace());
+      write_trace(options_.trace, timeline, options_.trace_steps);
       if (failed_save_ == end.batches)
         throw Error(
             "the run is complete, but its last checkpoint could not be saved: what it learned is lost");

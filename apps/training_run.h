@@ -80,7 +80,6 @@ class TrainingRun {
   Graph forward(const CifarData& data, std::int64_t samples) const;
   std::unique_ptr<Trainer> trainer(const CifarData& data, TrainerOptions with) const;
   void tell_others(const std::string& why) const;
-  std::int64_t end_of_trace() const { return traced_until(options_, begin_.progress.batch); }
   void save_what_was_traced(Trainer& trainer) const;
   void say_what_is_left(CheckpointWriter* writer, ProgressLine& progress);
   void report(const EpochResult& end, const Trainer::Peaks& peaks);

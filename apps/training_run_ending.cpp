@@ -108,7 +108,8 @@ void TrainingRun::save_what_was_traced(Trainer& trainer) const {
     return;
   }
   try {
-    write_trace(options_.trace, trainer.session().timeline(0, trainer.training_program()), end_of_trace());
+    write_trace(options_.trace, trainer.session().timeline(0, trainer.training_program()),
+                options_.trace_steps);
     if (!options_.trace.empty()) log_info(fmt::format("the trace until here is in {}", options_.trace));
   } catch (const Error& e) {
     log_error(e.what());

@@ -92,6 +92,21 @@ TEST_F(CliMessages, TheLastLinesSayWhereEverythingIs) {
   expect_refused(kTrain + "--steps 1 --trace-steps 3", {"--trace-steps", "without --trace"});
 }
 
+// Where all-reduces are planned, the steps of a trace are those after that.
+TEST_F(CliMessages, ATraceOfAFewStepsIsNotEmptyWhereAllReducesArePlanned) {
+  ASSERT_TRUE(
+      succeeds(kTrain +
+               "--arch mlp --epochs 6 --parallel data --ranks 2 --allreduce libra --trace --trace-steps 3 "
+               "--output " +
+               file("run")));
+  std::set<int> batches;
+  const nlohmann::json trace = read("run/trace.json");
+  for (const auto& event : trace.at("traceEvents"))
+    if (event.at("ph") == "X") batches.insert(event.at("args").at("batch").get<int>());
+  ASSERT_EQ(3u, batches.size());
+  EXPECT_GT(*batches.begin(), 3);
+}
+
 TEST_F(CliMessages, HelpFitsAHundredColumnsAndNamesTheOtherProgram) {
   for (const std::string command :
        {"", "make-data", "sim", "sim pipeline", "sim all-reduce", "plan", "plan pipeline", "plan memory",
