@@ -91,7 +91,8 @@ bool is_table(const std::string& text) {
 }
 
 bool begins_as_batch(const std::string& line) {
-  return begins_with(line, R"(\{"epoch":\d+,"images_per_second":)");
+  static const std::regex begin(R"(\{"epoch":\d+,"images_per_second":)");  // read for each line of a long run
+  return std::regex_search(line, begin, std::regex_constants::match_continuous);
 }
 
 // Whether all lines are batches of a run, as metrics.jsonl holds them. A kill can cut the last one short.
