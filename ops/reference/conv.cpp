@@ -9,8 +9,15 @@
 namespace tandem::engine {
 namespace {
 
+// Rows of numbers, `stride` apart.
+template <class T> struct Rows {
+  T* first;
+  std::int64_t stride;
+  T* operator[](std::int64_t i) const { return first + i * stride; }
+};
+
 // Dot product with eight interleaved partial sums: a fixed order that compilers vectorize.
-template <class T> double dot_lanes(std::int64_t n, const T* a, const T* b) {
+template <class T> [[gnu::always_inline]] inline double dot(std::int64_t n, const T* a, const T* b) {
   std::array<double, 8> lanes{};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -19,28 +26,41 @@ template <class T> double dot_lanes(std::int64_t n, const T* a, const T* b) {
   for (; i < n; ++i) lanes[i % 8] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
 }
-TANDEM_CLONES double dot(std::int64_t n, const float* a, const float* b) { return dot_lanes(n, a, b); }
-TANDEM_CLONES double dot(std::int64_t n, const double* a, const double* b) { return dot_lanes(n, a, b); }
 
-// sums (n) += factor · a (n)
-TANDEM_CLONES void add_scaled(std::int64_t n, double factor, const float* a, double* sums) {
-  for (std::int64_t i = 0; i < n; ++i) sums[i] += factor * static_cast<double>(a[i]);
+// *sums[i] += a[i] (n) · b (n), for each of `count` rows
+template <class T>
+[[gnu::always_inline]] inline void add_dots_of(std::int64_t count, std::int64_t n, Rows<const T> a,
+                                               const T* b, Rows<double> sums) {
+  for (std::int64_t i = 0; i < count; ++i) *sums[i] += dot(n, a[i], b);
 }
-TANDEM_CLONES void add_scaled(std::int64_t n, double factor, const double* a, double* sums) {
-  for (std::int64_t i = 0; i < n; ++i) sums[i] += factor * a[i];
+TANDEM_CLONES void add_dots(std::int64_t count, std::int64_t n, Rows<const float> a, const float* b,
+                            Rows<double> sums) {
+  add_dots_of(count, n, a, b, sums);
+}
+TANDEM_CLONES void add_dots(std::int64_t count, std::int64_t n, Rows<const double> a, const double* b,
+                            Rows<double> sums) {
+  add_dots_of(count, n, a, b, sums);
 }
 
-// Returns the image pixel under tap `tap` of output pixel `output`, along one axis; −1 in the padding.
-std::int64_t source(std::int64_t output, std::int64_t tap, std::int64_t extent, std::int64_t stride,
-                    std::int64_t padding, std::int64_t dilation) {
-  const std::int64_t i = output * stride - padding + tap * dilation;
-  return i >= 0 && i < extent ? i : -1;
+// sums[i] (n) += *factors[i] · a[i] (n), for each of `count` rows. All rows of `a` or of `sums` can be one.
+template <class T>
+[[gnu::always_inline]] inline void add_scaled_of(std::int64_t count, std::int64_t n, Rows<const T> factors,
+                                                 Rows<const T> a, Rows<double> sums) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double factor = static_cast<double>(*factors[i]);
+    const T* row = a[i];
+    double* sum = sums[i];
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < n; ++j) sum[j] += factor * static_cast<double>(row[j]);
+  }
 }
-std::int64_t source_row(const Conv2dSize& s, std::int64_t output, std::int64_t tap) {
-  return source(output, tap, s.image.h, s.window.stride.h, s.window.padding.h, s.window.dilation.h);
+TANDEM_CLONES void add_scaled(std::int64_t count, std::int64_t n, Rows<const float> factors,
+                              Rows<const float> a, Rows<double> sums) {
+  add_scaled_of(count, n, factors, a, sums);
 }
-std::int64_t source_column(const Conv2dSize& s, std::int64_t output, std::int64_t tap) {
-  return source(output, tap, s.image.w, s.window.stride.w, s.window.padding.w, s.window.dilation.w);
+TANDEM_CLONES void add_scaled(std::int64_t count, std::int64_t n, Rows<const double> factors,
+                              Rows<const double> a, Rows<double> sums) {
+  add_scaled_of(count, n, factors, a, sums);
 }
 
 // Return the offset of a pixel's channels, and of the input channels of one tap of one output channel.
@@ -54,89 +74,100 @@ std::int64_t weight_at(const Conv2dSize& s, std::int64_t o, std::int64_t kh, std
   return ((o * s.window.kernel.h + kh) * s.window.kernel.w + kw) * (s.in / s.groups);
 }
 
-template <class F> void for_each_output(const Conv2dSize& s, const F& f) {
-  for (std::int64_t n = 0; n < s.n; ++n)
-    for (std::int64_t h = 0; h < s.output.h; ++h)
-      for (std::int64_t w = 0; w < s.output.w; ++w) f(n, h, w);
-}
-template <class F> void for_each_tap(const Conv2dSize& s, const F& f) {
-  for (std::int64_t kh = 0; kh < s.window.kernel.h; ++kh)
-    for (std::int64_t kw = 0; kw < s.window.kernel.w; ++kw) f(kh, kw);
+// One tap of the window as it moves along one row of output pixels: `count` pixels from `w` on see pixels of
+// image row `ih`, from `iw` on; the others see padding.
+struct Tap {
+  std::int64_t kh, kw, w, count, ih, iw;
+};
+
+// Calls f(tap) for the taps that row `h` of the output sees.
+template <class F> void for_each_tap(const Conv2dSize& s, std::int64_t h, const F& f) {
+  const Window& window = s.window;
+  for (std::int64_t kh = 0; kh < window.kernel.h; ++kh) {
+    const std::int64_t ih = h * window.stride.h - window.padding.h + kh * window.dilation.h;
+    if (ih < 0 || ih >= s.image.h) continue;
+    for (std::int64_t kw = 0; kw < window.kernel.w; ++kw) {
+      const auto image_column = [&](std::int64_t w) {
+        return w * window.stride.w - window.padding.w + kw * window.dilation.w;
+      };
+      std::int64_t begin = 0, end = s.output.w;
+      while (begin < end && image_column(begin) < 0) ++begin;
+      while (begin < end && image_column(end - 1) >= s.image.w) --end;
+      if (begin < end) f(Tap{kh, kw, begin, end - begin, ih, image_column(begin)});
+    }
+  }
 }
 
-// `sums` (out) is in double; `bias` can be null.
+// The kernels below go through one row of output pixels at a time, and within it through the weights, so that
+// a weight is read once per row. `sums` is in double.
+
+// sums: (w,out) of a row; `bias` can be null.
 template <class T>
 void forward(const Conv2dSize& s, const T* image, const T* weights, const T* bias, T* output, double* sums) {
-  const std::int64_t in = s.in / s.groups, out = s.out / s.groups;
-  for_each_output(s, [&](std::int64_t n, std::int64_t h, std::int64_t w) {
-    for (std::int64_t o = 0; o < s.out; ++o) sums[o] = bias ? static_cast<double>(bias[o]) : 0.0;
-    for_each_tap(s, [&](std::int64_t kh, std::int64_t kw) {
-      const std::int64_t ih = source_row(s, h, kh), iw = source_column(s, w, kw);
-      if (ih < 0 || iw < 0) return;
-      const T* pixel = image + image_at(s, n, ih, iw);
-      for (std::int64_t o = 0; o < s.out; ++o)
-        sums[o] += dot(in, pixel + o / out * in, weights + weight_at(s, o, kh, kw));
-    });
-    std::copy(sums, sums + s.out, output + output_at(s, n, h, w));
-  });
+  const std::int64_t in = s.in / s.groups, out = s.out / s.groups, step = s.window.stride.w * s.in;
+  for (std::int64_t n = 0; n < s.n; ++n)
+    for (std::int64_t h = 0; h < s.output.h; ++h) {
+      for (std::int64_t i = 0; i < s.output.w * s.out; ++i)
+        sums[i] = bias ? static_cast<double>(bias[i % s.out]) : 0.0;
+      for_each_tap(s, h, [&](const Tap& tap) {
+        const T* pixels = image + image_at(s, n, tap.ih, tap.iw);
+        for (std::int64_t o = 0; o < s.out; ++o)
+          add_dots(tap.count, in, {pixels + o / out * in, step}, weights + weight_at(s, o, tap.kh, tap.kw),
+                   {sums + tap.w * s.out + o, s.out});
+      });
+      std::copy(sums, sums + s.output.w * s.out, output + output_at(s, n, h, 0));
+    }
 }
 
-// Computes the gradient of one whole image at a time, in `sums` (h,w,in).
+// sums: (h,w,in) of an image.
 template <class T>
 void grad_input(const Conv2dSize& s, const T* grad_output, const T* weights, T* grad_image, double* sums) {
-  const std::int64_t in = s.in / s.groups, out = s.out / s.groups, pixels = s.image.h * s.image.w * s.in;
-  const auto finish = [&](std::int64_t n) {
-    std::copy(sums, sums + pixels, grad_image + n * pixels);
-    std::fill(sums, sums + pixels, 0.0);
-  };
-  std::fill(sums, sums + pixels, 0.0);
-  for_each_output(s, [&](std::int64_t n, std::int64_t h, std::int64_t w) {
-    const T* gradient = grad_output + output_at(s, n, h, w);
-    for_each_tap(s, [&](std::int64_t kh, std::int64_t kw) {
-      const std::int64_t ih = source_row(s, h, kh), iw = source_column(s, w, kw);
-      if (ih < 0 || iw < 0) return;
-      double* pixel = sums + image_at(s, 0, ih, iw);
-      for (std::int64_t o = 0; o < s.out; ++o)
-        add_scaled(in, static_cast<double>(gradient[o]), weights + weight_at(s, o, kh, kw),
-                   pixel + o / out * in);
-    });
-    if (h == s.output.h - 1 && w == s.output.w - 1) finish(n);
-  });
+  const std::int64_t in = s.in / s.groups, out = s.out / s.groups, step = s.window.stride.w * s.in;
+  const std::int64_t image = s.image.h * s.image.w * s.in;
+  for (std::int64_t n = 0; n < s.n; ++n) {
+    std::fill(sums, sums + image, 0.0);
+    for (std::int64_t h = 0; h < s.output.h; ++h)
+      for_each_tap(s, h, [&](const Tap& tap) {
+        const T* gradients = grad_output + output_at(s, n, h, tap.w);
+        double* pixels = sums + image_at(s, 0, tap.ih, tap.iw);
+        for (std::int64_t o = 0; o < s.out; ++o)
+          add_scaled(tap.count, in, {gradients + o, s.out}, {weights + weight_at(s, o, tap.kh, tap.kw), 0},
+                     {pixels + o / out * in, step});
+      });
+    std::copy(sums, sums + image, grad_image + n * image);
+  }
 }
 
-// Computes one tap at a time, in `sums` (out, in/groups). `grad_bias` can be null.
+// sums: those of all weights, then of the bias; `grad_bias` can be null.
 template <class T>
 void grad_weight(const Conv2dSize& s, const T* image, const T* grad_output, T* grad_weights, T* grad_bias,
                  double* sums) {
-  const std::int64_t in = s.in / s.groups, out = s.out / s.groups;
-  for_each_tap(s, [&](std::int64_t kh, std::int64_t kw) {
-    std::fill(sums, sums + s.out * in, 0.0);
-    for_each_output(s, [&](std::int64_t n, std::int64_t h, std::int64_t w) {
-      const std::int64_t ih = source_row(s, h, kh), iw = source_column(s, w, kw);
-      if (ih < 0 || iw < 0) return;
-      const T* gradient = grad_output + output_at(s, n, h, w);
-      const T* pixel = image + image_at(s, n, ih, iw);
-      for (std::int64_t o = 0; o < s.out; ++o)
-        add_scaled(in, static_cast<double>(gradient[o]), pixel + o / out * in, sums + o * in);
-    });
-    for (std::int64_t o = 0; o < s.out; ++o)
-      std::copy(sums + o * in, sums + (o + 1) * in, grad_weights + weight_at(s, o, kh, kw));
-  });
-  if (!grad_bias) return;
-  std::fill(sums, sums + s.out, 0.0);
-  for_each_output(s, [&](std::int64_t n, std::int64_t h, std::int64_t w) {
-    add_scaled(s.out, 1.0, grad_output + output_at(s, n, h, w), sums);
-  });
-  std::copy(sums, sums + s.out, grad_bias);
+  const std::int64_t in = s.in / s.groups, out = s.out / s.groups, step = s.window.stride.w * s.in;
+  const std::int64_t weights = weight_at(s, s.out, 0, 0);
+  const T one{1};
+  std::fill(sums, sums + weights + s.out, 0.0);
+  for (std::int64_t n = 0; n < s.n; ++n)
+    for (std::int64_t h = 0; h < s.output.h; ++h) {
+      const T* row = grad_output + output_at(s, n, h, 0);
+      for_each_tap(s, h, [&](const Tap& tap) {
+        const T* pixels = image + image_at(s, n, tap.ih, tap.iw);
+        for (std::int64_t o = 0; o < s.out; ++o)
+          add_scaled(tap.count, in, {row + tap.w * s.out + o, s.out}, {pixels + o / out * in, step},
+                     {sums + weight_at(s, o, tap.kh, tap.kw), 0});
+      });
+      if (grad_bias) add_scaled(s.output.w, s.out, {&one, 0}, {row, s.out}, {sums + weights, 0});
+    }
+  std::copy(sums, sums + weights, grad_weights);
+  if (grad_bias) std::copy(sums + weights, sums + weights + s.out, grad_bias);
 }
 
 enum class Direction : std::uint8_t { forward, grad_input, grad_weight };
 
 template <Direction direction, class T> KernelPtr make(const KernelSpec& spec) {
   const Conv2dSize s = static_cast<const ConvolutionOp&>(spec.op).size(spec.inputs);
-  std::int64_t sums = s.out;
+  std::int64_t sums = s.output.w * s.out;
   if (direction == Direction::grad_input) sums = s.image.h * s.image.w * s.in;
-  if (direction == Direction::grad_weight) sums = s.out * (s.in / s.groups);
+  if (direction == Direction::grad_weight) sums = weight_at(s, s.out, 0, 0) + s.out;
   const bool bias = spec.inputs.size() == 3 || spec.outputs.size() == 2;
   return make_kernel(
       [=](const Launch& l) {
