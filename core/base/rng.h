@@ -20,6 +20,9 @@ float uniform(const RngKey& key, std::uint64_t sample, std::uint64_t element);
 std::array<float, 4> uniform4(const RngKey& key, std::uint64_t sample, std::uint64_t quad);
 /// Returns a standard normal number, by Box–Muller in double.
 double normal(const RngKey& key, std::uint64_t sample, std::uint64_t element);
+/// Returns two consecutive normal numbers, elements 2·pair and 2·pair+1 of `sample`, as `normal` does one by
+/// one.
+std::array<double, 2> normal2(const RngKey& key, std::uint64_t sample, std::uint64_t pair);
 
 /// Returns the 64-bit FNV-1a hash, used for rng ids and for hashes of Programs.
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t basis = 0xcbf29ce484222325ull);
