@@ -251,13 +251,19 @@ MemoryDecisions mu_two(const MemoryProblem& problem, std::int64_t limit) {
 // the plan gets better.
 class LocalSearch {
  public:
-  LocalSearch(const MemoryProblem& problem, std::int64_t limit)
-      : p_(problem), limit_(limit), candidates_(candidates_of(problem)), read_apart_(read_apart(problem)) {
+  enum class End : std::uint8_t { when_nothing_helps, when_one_fits };
+  LocalSearch(const MemoryProblem& problem, std::int64_t limit, End end = End::when_nothing_helps)
+      : p_(problem),
+        limit_(limit),
+        end_(end),
+        candidates_(candidates_of(problem)),
+        read_apart_(read_apart(problem)) {
     if (problem.can_copy()) treatments_.insert(treatments_.begin() + 1, Treatment::swap);
     std::size_t nodes = 0;
     for (const MemoryGraph& graph : problem.graphs) nodes += graph.nodes.size();
     left_ = std::min<std::size_t>(kMostPlans, kNodesPlanned / nodes);
-    for (const auto policy : {mu_two, capuchin, checkpoint, vdnn}) try_plan(policy(problem, limit));
+    for (const auto policy : {mu_two, capuchin, checkpoint, vdnn})
+      if (left_ > 0) try_plan(policy(problem, limit));
   }
 
   MemoryDecisions run() {
@@ -280,6 +286,7 @@ class LocalSearch {
     if (!plan) return false;
     best_ = d;
     rank_ = rank_of(plan->cost, limit_);
+    if (end_ == End::when_one_fits && rank_.first == 0) left_ = 0;
     return true;
   }
   std::size_t draw(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(rng_); }
@@ -288,6 +295,7 @@ class LocalSearch {
     bool improved = false;
     for (const int v : values)
       for (const Treatment t : treatments) {
+        if (left_ == 0) return improved;
         MemoryDecisions d = best_;
         if (std::exchange(d.values[static_cast<std::size_t>(v)], t) != t) improved = try_plan(d) || improved;
       }
@@ -317,6 +325,7 @@ class LocalSearch {
 
   const MemoryProblem& p_;
   std::int64_t limit_;
+  End end_;
   std::vector<int> candidates_, read_apart_;
   std::vector<Treatment> treatments_{Treatment::retain, Treatment::recompute, Treatment::recompute_and_keep};
   const std::vector<Treatment> within_a_pass_{Treatment::recompute_each, Treatment::recompute_in_backward};
@@ -328,12 +337,21 @@ class LocalSearch {
 MemoryDecisions mu_two_plus(const MemoryProblem& problem, std::int64_t limit) {
   return LocalSearch(problem, limit).run();
 }
+MemoryDecisions first_fit_of_search(const MemoryProblem& problem, std::int64_t limit) {
+  return LocalSearch(problem, limit, LocalSearch::End::when_one_fits).run();
+}
 
 template <MemoryDecisions (*decide)(const MemoryProblem&, std::int64_t)>
 CostedPlan plan_by(const MemoryProblem& problem, std::int64_t limit) {
   return *plan_of(problem, decide(problem, limit), limit);
 }
 
+CostedPlan first_fit_of_optimal(const MemoryProblem& problem, std::int64_t limit) {
+  CostedPlan found = plan_by<first_fit_of_search>(problem, limit);
+  if (found.cost.peak_bytes <= limit) return found;
+  auto best = optimal_plan(problem, limit, /*copies=*/problem.can_copy());
+  return best ? std::move(*best) : found;
+}
 CostedPlan optimal(const MemoryProblem& problem, std::int64_t limit) {
   CostedPlan known = plan_by<mu_two_plus>(problem, limit);
   const bool fits = known.cost.peak_bytes <= limit;
@@ -361,8 +379,10 @@ const std::vector<MemoryPolicy>& memory_policies() {
       {"hfta-capuchin", "the same, with capuchin in each array", plan_by<capuchin>, Division::in_turn},
       {"mu-two", "the paper's greedy scheduler: copies also beside the next graph's forward", plan_by<mu_two>,
        Division::pairs},
-      {"mu-two+", "mu-two, then a local search", plan_by<mu_two_plus>},
-      {"optimal", "the least time of all plans (small graphs)", optimal},
+      {"mu-two+", "mu-two, then a local search", plan_by<mu_two_plus>, Division::pairs_or_alone,
+       plan_by<first_fit_of_search>},
+      {"optimal", "the least time of all plans (small graphs)", optimal, Division::pairs_or_alone,
+       first_fit_of_optimal},
   };
   return table;
 }
@@ -376,7 +396,8 @@ MemoryResult plan_memory(const MemoryProblem& problem, std::int64_t limit, const
   result.feasible = result.best.cost.peak_bytes <= limit;
   if (result.feasible) return result;
   // A plan for a larger limit can have a larger peak.
-  const auto peak_at = [&](std::int64_t bytes) { return policy.make(problem, bytes).cost.peak_bytes; };
+  const auto make = policy.first_fit ? policy.first_fit : policy.make;
+  const auto peak_at = [&](std::int64_t bytes) { return make(problem, bytes).cost.peak_bytes; };
   std::int64_t least = limit, most = result.best.cost.peak_bytes;
   try {
     for (std::int64_t peak = peak_at(most); peak > most; peak = peak_at(most))

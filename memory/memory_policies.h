@@ -21,6 +21,8 @@ struct MemoryPolicy {
   std::string_view help;
   CostedPlan (*make)(const MemoryProblem& problem, std::int64_t limit);
   Division division = Division::pairs_or_alone;
+  /// As `make`, but ends its search with the first plan that keeps the limit; null: `make` is as fast.
+  CostedPlan (*first_fit)(const MemoryProblem& problem, std::int64_t limit) = nullptr;
 };
 
 /// All policies, in the order of the documentation (docs/memory.md).
