@@ -287,7 +287,8 @@ std::optional<std::int64_t> CheckpointStore::best_whole() {
   return best == scored.end() ? std::nullopt : std::optional(best->second);
 }
 
-// Removes only checkpoints older than all that a run can fall back to. Damaged ones stay for inspection.
+// Removes only checkpoints older than all that a run can fall back to. Damaged ones stay for inspection, and
+// so do those that somebody has changed.
 void CheckpointStore::prune() {
   const std::vector<std::int64_t> newest = newest_whole();
   if (std::ssize(newest) < retention_.last) return;
@@ -295,7 +296,8 @@ void CheckpointStore::prune() {
   for (const std::int64_t step : checkpoint_steps(directory_)) {
     if (step >= newest.back()) break;
     const bool for_good = retention_.every > 0 && step % retention_.every == 0;
-    if (!for_good && step != best && !is_shared(step) && whole_checkpoint(path(step), CheckpointCheck::sizes))
+    if (!for_good && step != best && !is_shared(step) &&
+        whole_checkpoint(path(step), CheckpointCheck::contents))
       remove(step);
   }
 }

@@ -151,14 +151,14 @@ TEST_F(DamagedCheckpoints, WithTheRightSizesDoNotCountEither) {
   EXPECT_EQ(10, newest_step(parent_.path(), 2));
 }
 
-// The best checkpoint is kept only for its score; a damaged one is useless.
+// The best checkpoint is kept only for its score; a damaged one stays, too, but is not taken for the best.
 TEST_F(DamagedCheckpoints, TheBestIsChosenAmongIntactOnes) {
   CheckpointStore store(parent_.path(), {.last = 2, .best = true}, files_);
   std::string model = read_file(of_20("model"));
   model[7] = static_cast<char>(model[7] ^ 1);
   write_file(of_20("model"), model);
   for (const int step : {30, 40}) store.save(step, checkpoint_files(step), 0);
-  EXPECT_EQ((std::vector<std::int64_t>{10, 30, 40}), checkpoint_steps(parent_.path()));
+  EXPECT_EQ((std::vector<std::int64_t>{10, 20, 30, 40}), checkpoint_steps(parent_.path()));
 }
 
 // A failing save must not remove the checkpoint that it was to replace.

@@ -115,6 +115,19 @@ TEST_F(Checkpoints, AreKeptByTheGivenRules) {
   expect_error([&] { CheckpointStore(parent_.file("b"), {.last = 1}); }, {"keeps the last 1", "at least 2"});
 }
 
+// Also if its files have the sizes that they had.
+TEST_F(Checkpoints, AChangedOneStays) {
+  CheckpointStore store(parent_.file("a"));
+  for (const int step : {10, 20}) store.save(step, checkpoint_files(step));
+  const std::string changed = parent_.file("a/step-10/" + checkpoint_files(10)[0].name);
+  std::string bytes = read_file(changed);
+  ++bytes.at(0);
+  std::ofstream(changed) << bytes;
+  for (const int step : {30, 40, 50}) store.save(step, checkpoint_files(step));
+  EXPECT_EQ((std::vector<std::int64_t>{10, 40, 50}), checkpoint_steps(parent_.file("a")));
+  EXPECT_EQ(bytes, read_file(changed));
+}
+
 TEST_F(Checkpoints, AKillAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
   const int calls = calls_of_a_save();
   int old = 0;
