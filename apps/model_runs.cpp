@@ -65,6 +65,11 @@ ModelRuns::ModelRuns(const TrainOptions& o, bool in_place) {
   }
 }
 
+void ModelRuns::remove_empty_directories() const {
+  for (const Model& model : models_)
+    if (model.directory) model.directory->remove_if_empty();
+}
+
 void ModelRuns::describe(const RunState& begin) {
   const TrainOptions& o = begin.options;
   const TrainProgress& progress = begin.progress;

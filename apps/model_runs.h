@@ -31,6 +31,8 @@ class ModelRuns {
   ModelRuns() = default;
   /// Claims the directories, if there is an --output (RunDirectory::claim), and changes nothing in them.
   ModelRuns(const TrainOptions& options, bool in_place);
+  /// As RunDirectory::remove_if_empty, for each model.
+  void remove_empty_directories() const;
   /// Sets what the ranking says of the models at the begin of a run. `begin` is the sweep's.
   void describe(const RunState& begin);
   /// Begins the directories; a run that continues keeps what they hold. `failed` is told of checkpoints that

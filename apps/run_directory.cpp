@@ -98,11 +98,16 @@ std::vector<fs::path> created(const std::string& directory) {
   return made;
 }
 
+void remove_empty(const std::vector<fs::path>& directories) {
+  std::error_code not_empty;
+  for (const fs::path& path : directories) fs::remove(path, not_empty);
+}
+
 // Removes them when the last copy of the result is gone, unless they hold something.
-std::shared_ptr<const void> removed_if_empty(std::vector<fs::path> directories) {
-  return {nullptr, [directories = std::move(directories)](const void*) {
-            std::error_code not_empty;
-            for (const fs::path& path : directories) fs::remove(path, not_empty);
+std::shared_ptr<const std::vector<fs::path>> removed_if_empty(std::vector<fs::path> directories) {
+  return {new std::vector(std::move(directories)), [](const std::vector<fs::path>* made) {
+            remove_empty(*made);
+            delete made;
           }};
 }
 
@@ -286,6 +291,10 @@ void RunDirectory::make() {
     reason = "another process removes it";
   }
   throw Error(fmt::format("--output '{}' cannot be created: {}", directory_, reason));
+}
+
+void RunDirectory::remove_if_empty() const {
+  if (created_) remove_empty(*created_);
 }
 
 void RunDirectory::claim(const TrainOptions& options, bool in_place) {

@@ -1,8 +1,10 @@
 #pragma once
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <tandem/plan/memory_budget.h>
 #include <tandem/train/callbacks.h>
@@ -42,6 +44,8 @@ class RunDirectory {
   /// holds a run that this run neither replaces (--force) nor continues (`in_place`). A directory that this
   /// created is removed again if it is still empty when this object is destroyed.
   void claim(const TrainOptions& options, bool in_place);
+  /// Removes a directory that this created if it is empty: for a process that ends without destructors.
+  void remove_if_empty() const;
   /// Removes what is left of an earlier run, and writes args.json. A run that continues in place after
   /// `batches` batches keeps its checkpoints and its metrics so far.
   void start(const TrainOptions& options, std::int64_t batches = 0);
@@ -77,7 +81,8 @@ class RunDirectory {
   // Keep other runs from writing here, and in the directories of an earlier sweep's models.
   std::shared_ptr<const void> lock_;
   std::vector<std::shared_ptr<const void>> model_locks_;
-  std::shared_ptr<const void> created_;  // removes the directory if nothing was written; before the lock goes
+  // Those that this made, the innermost first; removed with it if nothing was written, before the lock goes.
+  std::shared_ptr<const std::vector<std::filesystem::path>> created_;
   std::ofstream metrics_;
   SummaryCsv csv_;
   std::optional<EventFile> events_;

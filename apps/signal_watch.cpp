@@ -95,11 +95,22 @@ void SignalWatch::work() {
     first = std::chrono::steady_clock::now();
     const std::lock_guard lock(mutex_);
     if (!call_) {
+      for (const auto& [owner, f] : before_end_) f();
       if (!one_of_several()) log_error(interruption(signal));
       std::_Exit(status_after(signal));
     }
     caller_ = std::jthread(call_, signal);  // on its own thread, so that the next signal is handled at once
   }
+}
+
+SignalWatch::BeforeEnd::BeforeEnd(SignalWatch& watch, std::function<void()> f) : watch_(watch) {
+  const std::lock_guard lock(watch.mutex_);
+  watch.before_end_[this] = std::move(f);
+}
+
+SignalWatch::BeforeEnd::~BeforeEnd() {
+  const std::lock_guard lock(watch_.mutex_);
+  watch_.before_end_.erase(this);
 }
 
 SignalWatch::During::During(SignalWatch& watch, std::function<void(int)> f) : watch_(watch) {

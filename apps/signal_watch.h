@@ -2,6 +2,7 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -45,10 +46,24 @@ class SignalWatch {
     SignalWatch& watch_;
   };
 
+  /// During its lifetime, a first signal that ends the process at once, because there is no During, calls `f`
+  /// before.
+  class BeforeEnd {
+   public:
+    BeforeEnd(SignalWatch& watch, std::function<void()> f);
+    ~BeforeEnd();
+    BeforeEnd(const BeforeEnd&) = delete;
+    BeforeEnd& operator=(const BeforeEnd&) = delete;
+
+   private:
+    SignalWatch& watch_;
+  };
+
  private:
   void work();
   std::mutex mutex_;
   std::function<void(int)> call_;
+  std::map<const BeforeEnd*, std::function<void()>> before_end_;
   std::jthread caller_;  // runs `call_`
   std::atomic<int> signal_{0};
   std::atomic<bool> closing_{false};

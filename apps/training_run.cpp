@@ -108,6 +108,10 @@ void TrainingRun::claim() {
   start_ = find_start(options_);
   if (writes) directory_.claim(options_, start_.in_place);
   if (writes && !options_.simulate) model_runs_ = ModelRuns(options_, start_.in_place);
+  before_end_.emplace(signals_, [this] {
+    model_runs_.remove_empty_directories();
+    directory_.remove_if_empty();
+  });
   if (is_main()) require_replaceable("--trace", options_.trace, "trace");
 }
 

@@ -101,6 +101,7 @@ class TrainingRun {
   };
   const std::shared_ptr<Running> running_ = std::make_shared<Running>();
   ModelRuns model_runs_;
+  std::optional<SignalWatch::BeforeEnd> before_end_;  ///< removes the directories if nothing was written
   std::vector<RankedModel> ranking_;
   int classes_ = 10;
   TrainingMemory memory_;

@@ -95,6 +95,21 @@ TEST_F(Interruptions, ASignalSavesACheckpointAndSaysHowToGoOn) {
 }
 
 // While all-reduces are measured and planned, runs are cut into short ones.
+// Before there is anything to save, a run leaves no directory that it has just made.
+TEST_F(Interruptions, WhileImagesAreDrawnNothingIsLeft) {
+  for (const char* models : {"", " --models 2 --sweep lr=0.1,0.01"}) {
+    SCOPED_TRACE(models);
+    write("out", "");
+    Started run(kTrain + "--synthetic-train 1000000 --output " + file("new/run") + models, file("out"));
+    for (int i = 0; i < 3000 && read_file(file("out")).find("draws 1000000 images") == std::string::npos; ++i)
+      std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(fs::exists(file("new/run")));
+    run.signal(SIGINT);
+    EXPECT_EQ(130, run.end(30s)) << read_file(file("out"));
+    EXPECT_FALSE(fs::exists(file("new"))) << read_file(file("out"));
+  }
+}
+
 TEST_F(Interruptions, ASignalWhileAllReducesArePlanned) {
   for (const char* parallel :
        {"data --ranks 2 --allreduce libra",

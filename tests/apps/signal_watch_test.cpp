@@ -103,6 +103,20 @@ TEST_F(SignalWatches, AnUnwatchedSignalEndsTheProcess) {
       ::testing::ExitedWithCode(130), "interrupted");
 }
 
+TEST_F(SignalWatches, WhatIsToBeDoneBeforeTheEndIsDone) {
+  EXPECT_EXIT(
+      {
+        SignalWatch watch;
+        const SignalWatch::BeforeEnd first(watch, [] { std::fputs("first, ", stderr); });
+        {
+          const SignalWatch::BeforeEnd gone(watch, [] { std::fputs("gone, ", stderr); });
+        }
+        kill(getpid(), SIGTERM);
+        std::this_thread::sleep_for(60s);
+      },
+      ::testing::ExitedWithCode(143), "^first, .*terminated");
+}
+
 TEST_F(SignalWatches, ASignalBetweenTwoDuringsEndsTheProcess) {
   EXPECT_EXIT(
       {
