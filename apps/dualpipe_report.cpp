@@ -176,6 +176,13 @@ std::string dualpipe_figure_help() {
   return fmt::format("{}; rates only by name", fmt::join(figure_names(), ", "));
 }
 
+std::vector<std::string> dualpipe_figures(const DualPipeOptions& options) {
+  std::vector<std::string> names;
+  for (const Part* part : selected_parts(options.only))
+    names.insert(names.end(), part->figures.begin(), part->figures.end());
+  return names;
+}
+
 Report dualpipe_report(const DualPipeOptions& options, const SaveReport& save) {
   const DualPipeRun run = run_of(options);
   const Plan plan = plan_of(options, run);
@@ -186,6 +193,7 @@ Report dualpipe_report(const DualPipeOptions& options, const SaveReport& save) {
   }
   save(report);
   for (const auto& [part, of_part] : plan.parts) {
+    log_info(fmt::format("computes {}", part->words));
     const auto begin = std::chrono::steady_clock::now();
     part->add(of_part, report);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "report.h"
 
@@ -19,6 +20,8 @@ struct DualPipeOptions {
 /// What help says about --scale and --only.
 std::string dualpipe_scale_help();
 std::string dualpipe_figure_help();
+/// Returns the names of the figures that the options ask for. Throws Error if there is no such figure.
+std::vector<std::string> dualpipe_figures(const DualPipeOptions& options);
 
 /// Returns the page about DualPipe and SpecTrain (Chen, Yang, Cheng 2018), part by part: schedules drawn by
 /// the simulator, throughput simulated from profiles that are fitted to the paper and from profiles that are

@@ -396,6 +396,10 @@ class MuTwoReport {
 
 std::string mu_two_figure_help() { return fmt::format("of {}", fmt::join(MuTwoReport::kFigures, ", ")); }
 
+std::vector<std::string> mu_two_figures(const MuTwoOptions& options) {
+  return options.only.empty() ? MuTwoReport::kFigures : options.only;
+}
+
 Report mu_two_report(const MuTwoOptions& options, const SaveReport& save) {
   return MuTwoReport(options, save).run();
 }

@@ -14,6 +14,8 @@ struct MuTwoOptions {
   int rounds = 10;                      ///< of a few measured steps; the median counts
 };
 std::string mu_two_figure_help();
+/// Returns the names of the figures that the options ask for.
+std::vector<std::string> mu_two_figures(const MuTwoOptions& options);
 
 /// Returns the page about μ-TWO: Figs. 1, 3, 7, 8, 9 and Tables D and E, simulated on the paper's devices
 /// from the graphs of its six networks with the batches of its Table 1; and Figs. 1 and 8, measured on this

@@ -158,28 +158,19 @@ std::string to_html(const Report& r) {
   return text + "</body>\n</html>\n";
 }
 
-void ReportDirectory::write(const Report& report) {
+void ReportDirectory::look_at_earlier_report() {
   if (own_.empty()) written_ = files_of_report_in(directory_);
-  const ReportFiles earlier = written_;
-  std::vector<std::pair<std::string, std::string>> files = report.files;
-  for (const Figure& figure : report.figures) {
-    files.emplace_back(figure.id + ".csv", to_csv(figure));
-    files.emplace_back(figure.id + ".svg", to_svg(figure));
-  }
-  const std::string page = to_html(report);
-  for (const auto& [name, text] : files) written_[name].insert(engine::checksum_of(text));
-  written_[kPage].insert(engine::checksum_of(page));
-  files.emplace(files.begin(), kPage, page + list_of_files(written_));
+}
+
+void ReportDirectory::require_replaceable(std::vector<std::string> names) {
+  look_at_earlier_report();
+  names.insert(names.begin(), kPage);
   std::error_code error;
-  fs::create_directories(directory_, error);
-  if (error || !fs::is_directory(directory_))
-    throw Error(fmt::format("--output '{}' cannot be made as a directory{}; choose another", directory_,
-                            error ? ": " + error.message() : ""));
-  for (const auto& [name, text] : files) {
-    if (own_.contains(name) || !fs::exists(fs::symlink_status(fs::path(directory_) / name, error))) continue;
+  for (const std::string& name : names) {
     const fs::path file = fs::path(directory_) / name;
-    const auto known = earlier.find(name);
-    if (known == earlier.end() || !fs::is_regular_file(fs::symlink_status(file, error)) ||
+    if (own_.contains(name) || !fs::exists(fs::symlink_status(file, error))) continue;
+    const auto known = written_.find(name);
+    if (known == written_.end() || !fs::is_regular_file(fs::symlink_status(file, error)) ||
         !known->second.contains(checksum_of_file(file)))
       throw Error(fmt::format(
           "--output '{}' holds {}, which no report of this version wrote so: it stays; choose another directory, or "
@@ -191,6 +182,27 @@ void ReportDirectory::write(const Report& report) {
                       "with --force",
                       directory_, name));
   }
+}
+
+void ReportDirectory::write(const Report& report) {
+  look_at_earlier_report();
+  std::vector<std::pair<std::string, std::string>> files = report.files;
+  for (const Figure& figure : report.figures) {
+    files.emplace_back(figure.id + ".csv", to_csv(figure));
+    files.emplace_back(figure.id + ".svg", to_svg(figure));
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, text] : files) names.push_back(name);
+  require_replaceable(std::move(names));
+  const std::string page = to_html(report);
+  for (const auto& [name, text] : files) written_[name].insert(engine::checksum_of(text));
+  written_[kPage].insert(engine::checksum_of(page));
+  files.emplace(files.begin(), kPage, page + list_of_files(written_));
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  if (error || !fs::is_directory(directory_))
+    throw Error(fmt::format("--output '{}' cannot be made as a directory{}; choose another", directory_,
+                            error ? ": " + error.message() : ""));
   for (const auto& [name, text] : files) {
     write_file((fs::path(directory_) / name).string(), text);
     own_.insert(name);

@@ -57,12 +57,15 @@ using ReportFiles = std::map<std::string, std::set<std::string>>;
 class ReportDirectory {
  public:
   ReportDirectory(std::string directory, bool force) : directory_(std::move(directory)), force_(force) {}
+  /// Throws Error if `write` would not replace a file of these names, or index.html, that exists.
+  void require_replaceable(std::vector<std::string> names);
   /// Writes the report, over what this object wrote before; makes the directory. Throws Error if that cannot
   /// be written; if one of the files exists that no report wrote, or that was changed since (index.html lists
   /// the checksums); or if a report wrote it, this object did not, and `force` is not given.
   void write(const Report& report);
 
  private:
+  void look_at_earlier_report();
   std::string directory_;
   bool force_;
   std::set<std::string> own_;  // what this object wrote

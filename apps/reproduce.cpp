@@ -1,6 +1,8 @@
 #include "reproduce.h"
 
 #include <array>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -13,11 +15,12 @@
 namespace tandem::apps {
 namespace {
 
-/// A paper: its command and what that computes. `report` can save a report that is not complete yet, and
-/// returns the complete one.
+/// A paper: its command and what that computes. `figures` are the names of figures that take long. `report`
+/// can save a report that is not complete yet, and returns the complete one.
 struct Paper {
   const char *name, *help;
   void (*add_options)(CLI::App& command, ReproduceOptions& o);
+  std::vector<std::string> (*figures)(const ReproduceOptions& o);
   Report (*report)(const ReproduceOptions& o, const SaveReport& save);
 };
 
@@ -54,19 +57,19 @@ constexpr std::array kPapers{
     Paper{"libra",
           "LIBRA: Contention-Aware GPU Thread Allocation for Data Parallel Training in High Speed Networks\n"
           "(Figs. 1, 6, 7, 8, 9, simulated; Fig. 5 with --measured)",
-          add_libra_options,
+          add_libra_options, [](const ReproduceOptions&) { return std::vector<std::string>(); },
           [](const ReproduceOptions& o, const SaveReport&) { return libra_report(o.measured); }},
     Paper{
         "dualpipe",
         "Efficient and Robust Parallel DNN Training through Model Parallelism on Multi-GPU Platform\n"
         "(Figs. 3 to 13 and Table 1: drawn, simulated, measured and trained on this machine)",
-        add_dualpipe_options,
+        add_dualpipe_options, [](const ReproduceOptions& o) { return dualpipe_figures(o.dualpipe); },
         [](const ReproduceOptions& o, const SaveReport& save) { return dualpipe_report(o.dualpipe, save); }},
     Paper{
         "mu-two",
         "μ-TWO: 3x Faster Multi-Model Training with Orchestration and Memory Optimization\n"
         "(Figs. 1, 3, 7, 8, 9 and Tables D and E, simulated from the graphs of its six networks; Figs. 1 and 8 measured, too)",
-        add_mu_two_options,
+        add_mu_two_options, [](const ReproduceOptions& o) { return mu_two_figures(o.mu_two); },
         [](const ReproduceOptions& o, const SaveReport& save) { return mu_two_report(o.mu_two, save); }}};
 
 }  // namespace
@@ -86,6 +89,10 @@ void reproduce(const CLI::App& command, const ReproduceOptions& o) {
   for (const Paper& paper : kPapers) {
     if (!command.got_subcommand(paper.name)) continue;
     ReportDirectory directory(o.output, o.force);
+    std::vector<std::string> files;
+    for (const std::string& figure : paper.figures(o))
+      for (const char* ending : {".csv", ".svg"}) files.push_back(figure + ending);
+    directory.require_replaceable(std::move(files));
     log_info(fmt::format("computes the figures, which are then in {}", o.output));
     const Report report = paper.report(o, [&](const Report& part) { directory.write(part); });
     directory.write(report);
