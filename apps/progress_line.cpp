@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "log.h"
+#include "model_texts.h"
 
 namespace tandem::apps {
 namespace {
@@ -38,16 +39,14 @@ std::string drawn(double done, const std::string& numbers) {
   return fmt::format("[{:=<{}}{:<{}}] {}", "", filled, "", width - filled, numbers);
 }
 
-// "loss 2.3026"; for several models "losses 2.3026, 2.2985".
+// "loss 2.3026"; for several models "losses 2.3026, -, 2.2985": one that has stopped has no loss.
 std::string named(const std::vector<double>& losses) {
-  constexpr std::size_t kMost = 4;
-  std::string text = losses.size() == 1 ? "loss" : "losses";
-  for (std::size_t m = 0; m < std::min(losses.size(), kMost); ++m)
-    text +=
-        fmt::format("{} {:.4f}", m == 0 ? "" : ",",
-                    std::isnan(losses[m]) ? std::fabs(losses[m]) : losses[m]);  // a NaN's sign has no meaning
-  if (losses.size() > kMost) text += fmt::format(" and {} more", losses.size() - kMost);
-  return text;
+  if (losses.size() == 1)  // a NaN's sign has no meaning
+    return fmt::format("loss {:.4f}", std::isnan(losses[0]) ? std::fabs(losses[0]) : losses[0]);
+  constexpr std::ptrdiff_t kMost = 4;
+  const std::ptrdiff_t shown = std::min(std::ssize(losses), kMost), more = std::ssize(losses) - shown;
+  return fmt::format("losses {}{}", of_models({losses.begin(), losses.begin() + shown}, 4),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 // Of models that take turns, those of this turn: "models 2, 3: losses 2.3026, 2.2985".
