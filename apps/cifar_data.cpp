@@ -54,6 +54,8 @@ std::vector<DatasetPtr> CifarData::trained(int models) const {
 }
 
 CifarImages read_cifar(const std::vector<TrainOptions>& runs) {
+  if (runs.at(0).data == "synthetic")  // whose number is known before they are drawn
+    for (const TrainOptions& run : runs) check_batch_size(run, run.synthetic_train);
   CifarImages images{std::make_shared<MemoryDataset>(read(runs.at(0), CifarSplit::train)),
                      std::make_shared<MemoryDataset>(read(runs.at(0), CifarSplit::test))};
   for (const TrainOptions& run : runs) check_batch_size(run, images.train->size());
