@@ -7,6 +7,7 @@
 
 #include <tandem/core/base/checksum.h>
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
 
 namespace tandem::apps {
 using namespace engine;
@@ -50,6 +51,18 @@ Start named(const std::string& path) {
   return start;
 }
 
+// ", but 'sweep/batch-32' has some": the first run in a directory, such as that of a sweep; empty if there is
+// none.
+std::string run_below(const std::string& directory) {
+  std::error_code none;
+  if (!fs::is_directory(directory, none)) return "";
+  for (const std::string& name : names_in(directory))
+    if (const std::string run = (fs::path(directory) / name).string();
+        fs::is_directory(checkpoints_of(run), none) && !checkpoint_steps(checkpoints_of(run)).empty())
+      return fmt::format(", but '{}' has some", run);
+  return "";
+}
+
 }  // namespace
 
 std::string checkpoints_of(const std::string& run_directory) {
@@ -61,9 +74,9 @@ Start find_start(const TrainOptions& o) {
   Start start = o.resume == "auto" ? in_output(o) : named(o.resume);
   if (!start.checkpoint && start.weights.empty() && (o.resume != "auto" || o.evaluate))
     throw Error(fmt::format(
-        "--resume '{}': there is no checkpoint; give a directory step-N, a directory of checkpoints, "
+        "--resume '{}': there is no checkpoint{}; give a directory step-N, a directory of checkpoints, "
         "a run's --output, a file of weights (.safetensors), or auto",
-        o.resume));
+        o.resume, run_below(o.resume == "auto" ? o.output : o.resume)));
   if (start.checkpoint) start.digest = start.checkpoint->digest;
   if (o.resume == "auto" || o.output.empty() || !start.checkpoint || o.evaluate) return start;
   std::error_code none;

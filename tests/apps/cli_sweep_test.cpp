@@ -336,6 +336,8 @@ TEST_F(CliSweep, OfBatchSizesGoesOnWhereItWasInterrupted) {
       base() + "--arch mlp --sweep 'batch-size=50,100' --checkpoint-every 2 --epochs 2 ";
   succeed(flags + "--output " + file("whole"));
   succeed(flags + "--output " + file("sweep"));
+  expect_refused(kTrain + "--arch mlp -e --resume " + file("sweep"),
+                 {"there is no checkpoint, but '", "sweep/batch-size-100' has some"});
   fs::remove(file("sweep/batch-size-100/summary.json"));
   fs::remove_all(checkpoint("sweep/batch-size-100", 6));
   const Ended rest = succeed(flags + "--resume auto --output " + file("sweep"));
