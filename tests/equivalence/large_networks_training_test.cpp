@@ -275,6 +275,24 @@ TEST_P(LargeNetworkTraining, PipelinesEqualTheLoop) {
       }
 }
 
+// The loop is told which stage reads the tied matrix (job_of_gpt2); the network's own forward pass trains
+// alike.
+TEST(LargeNetworks, Gpt2sForwardPassTrainsAsItsParts) {
+  const Job parts = job_of_gpt2();
+  Job whole = parts;
+  whole.forward = [](nn::Module& net, const Tensor& x) {
+    return last_position(net(ids_of(x, kWords)), kClasses);
+  };
+  for (const char* schedule : {"1f1b", "dualpipe", "spectrain"}) {
+    SCOPED_TRACE(schedule);
+    Strategy s = sgd();
+    s.schedule = schedule;
+    s.stages = 4;
+    s.cuts = {"h.1", "h.2", "h.3"};
+    expect_same_training(train(parts, s), train(whole, s));
+  }
+}
+
 TEST_P(LargeNetworkTraining, TwoRanksEqualOne) {
   if (GetParam().batch_norm) return;  // its statistics are those of each rank's samples
   Job exact = job();
