@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kLanes = 64;      // several narrow rows are handled as one row of at most this width
 constexpr std::int64_t kColumns = 1024;  // most columns of one unit of work
 constexpr std::int64_t kRows = 64;       // rows added in float before their sum is added in double
-constexpr std::int64_t kUnits = 16;      // wanted number of units: more than threads, few enough to combine
+constexpr std::int64_t kUnits = 16;  // most units per outer index: more than threads, few enough to combine
 constexpr std::int64_t kUnitElements = 1 << 15;
 
 struct Sum {
@@ -90,7 +90,8 @@ void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::in
       result[j] = F::combine(result[j], static_cast<double>(x[r * stride + j]));
 }
 
-// Reduces (outer, rows, columns) to (outer, columns), in units of work that depend only on the shape.
+// Reduces (outer, rows, columns) to (outer, columns), in units of work that depend only on rows and columns:
+// a model's sum has the same bits alone and among others.
 struct Plan {
   std::int64_t outer = 1, rows = 1, columns = 1;
   std::int64_t column_blocks = 1, chunks = 1;  // per outer index; per column block
@@ -108,9 +109,8 @@ struct Plan {
     }
     if (plan.outer * plan.rows * plan.columns == 0) return std::nullopt;
     plan.column_blocks = (plan.columns + kColumns - 1) / kColumns;
-    const std::int64_t wanted = kUnits / (plan.outer * plan.column_blocks);
-    plan.chunks = std::clamp<std::int64_t>(plan.rows * plan.columns / kUnitElements, 1,
-                                           std::max<std::int64_t>(1, wanted));
+    const std::int64_t most = std::max<std::int64_t>(1, kUnits / plan.column_blocks);
+    plan.chunks = std::clamp<std::int64_t>(plan.rows * plan.columns / kUnitElements, 1, most);
     plan.chunks = std::min(plan.chunks, plan.rows);
     return plan;
   }
