@@ -11,12 +11,15 @@
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/team.h>
 #include <tandem/ops/apply.h>
+#include <tandem/ops/attention.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/eager.h>
+#include <tandem/ops/embedding_bag.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/kernels.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/lstm.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
@@ -24,6 +27,7 @@
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
+#include <tandem/ops/sparse_update.h>
 #include <tandem/ops/update.h>
 
 #include "allocations.h"
@@ -46,6 +50,8 @@ std::vector<OpOnTypes> library_ops() {
   const Conv2dOptions o{.padding = 1};
   const TensorType x = f32_type({4, 16, 16, 24}), w = f32_type({40, 3, 3, 24}), y = f32_type({4, 16, 16, 40}),
                    tiny = f32_type({32, 2, 2, 40});
+  const TensorType gates = f32_type({96, 4, 512}), hidden = f32_type({512, 128}),
+                   cells = f32_type({96, 4, 128});
   return {{std::make_shared<MatMulOp>(MatMulOptions{false, true}),
            {f32_type({96, 300}), f32_type({160, 300}), f32_type({160})}},
           {std::make_shared<MatMulOp>(MatMulOptions{}), {f32_type({64, 32, 32}), f32_type({64, 32, 32})}},
@@ -54,10 +60,15 @@ std::vector<OpOnTypes> library_ops() {
           {std::make_shared<Conv2dGradWeightOp>(o, 3, true), {x, y}},
           {std::make_shared<Conv2dOp>(o), {y, f32_type({32, 3, 3, 40}), f32_type({32})}},     // Winograd
           {std::make_shared<Conv2dOp>(o), {tiny, f32_type({32, 3, 3, 40}), f32_type({32})}},  // a product
-          {std::make_shared<Conv2dGradWeightOp>(o, 3, true), {tiny, tiny}}};
+          {std::make_shared<Conv2dGradWeightOp>(o, 3, true), {tiny, tiny}},
+          {std::make_shared<LstmOp>(LstmForm{}), {gates, hidden}},
+          {std::make_shared<LstmGradOp>(LstmForm{}), {gates, hidden, cells, cells}}};
 }
 std::vector<OpOnTypes> own_ops() {
   const TensorType x = f32_type({16, 32, 32, 64}), c = f32_type({64}), y = f32_type({16, 16, 16, 64});
+  const TensorType table = f32_type({1000, 64}), ids{DType::i32, {1024, 2, 1}};
+  const AttentionForm heads{.heads = 4, .packed = true, .causal = true, .scale = 0.25};
+  const TensorType qkv = f32_type({4, 160, 192}), y_of_heads = f32_type({4, 160, 64});
   return {{std::make_shared<BatchNormOp>(1e-5), {x, c, c}},
           {std::make_shared<BatchNormStatisticsOp>(1e-5), {x}},
           {std::make_shared<BatchNormSumsOp>(DType::f32), {x, c, x}},
@@ -74,7 +85,14 @@ std::vector<OpOnTypes> own_ops() {
           {std::make_shared<ScatterAddOp>(0, 1000), {f32_type({4096, 64}), {DType::i32, {4096, 64}}}},
           {std::make_shared<ArgExtremeOp>(Reduction::max, 1), {f32_type({512, 1000})}},
           {std::make_shared<OneHotOp>(1000, DType::f32), {{DType::i32, {512}}}},
-          {std::make_shared<CrossEntropyOp>(Targets{0.1}), {f32_type({512, 1000}), {DType::i32, {512}}}}};
+          {std::make_shared<CrossEntropyOp>(Targets{0.1}), {f32_type({512, 1000}), {DType::i32, {512}}}},
+          {std::make_shared<EmbeddingBagOp>(false), {table, table, ids}},
+          {std::make_shared<EmbeddingBagGradOp>(true, std::vector<std::int64_t>{1000, 1000}),
+           {f32_type({1024, 2, 64}), ids}},
+          {std::make_shared<SparseSgdUpdateOp>(TableGradient{}),
+           {table, f32_type({}), {DType::i32, {2048}}, f32_type({2048, 64})}},
+          {std::make_shared<AttentionOp>(heads), {qkv}},
+          {std::make_shared<AttentionGradOp>(heads), {qkv, y_of_heads, f32_type({4, 4, 160}), y_of_heads}}};
 }
 
 // One execution of a prepared kernel, with its own operands and workspace.
@@ -144,6 +162,25 @@ TEST(CpuKernels, OneKernelServesManyLanesAtOnce) {
     for (auto& t : threads) t.join();
     for (std::size_t i = 0; i < kLanes; ++i)
       EXPECT_EQ(lanes[i].result(), expected[i]) << o.op->name() << " on lane " << i;
+  }
+}
+
+// LSTMs, too, whose products are the library's: each thread computes those of its own rows.
+TEST(CpuKernels, ResultsDoNotDependOnTheSizeOfTheTeam) {
+  std::vector<OpOnTypes> ops = own_ops();
+  for (const auto& o : library_ops())
+    if (o.op->name().starts_with("lstm")) ops.push_back(o);
+  for (const auto& o : ops) {
+    std::vector<std::vector<std::byte>> results;
+    for (const int threads : {1, 2, 3, 5}) {
+      auto rng = generator("teams");  // the same operands
+      const TeamSize team(threads);
+      const KernelPtr kernel = prepare(o, threads);
+      Execution execution(o, *kernel, rng);
+      execution.run();
+      results.push_back(execution.result());
+    }
+    for (const auto& result : results) EXPECT_TRUE(result == results[0]) << signature(*o.op, o.inputs);
   }
 }
 

@@ -16,6 +16,7 @@ struct Extents {
 
 constexpr Extents kExtents[] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 2},    {3, 5, 2, 4, 7},    {1, 17, 3, 6, 5},
                                 {5, 2, 8, 3, 3}, {33, 4, 16, 17, 9}, {4, 9, 20, 64, 32}, {2, 6, 40, 130, 48}};
+constexpr Extents kForTeam{3001, 2, 5, 8, 6};
 
 LstmOptions options_of(const Tensors& x, bool reverse, bool has_lengths) {
   return {.reverse = reverse, .lengths = has_lengths ? x.back() : Tensor()};
@@ -38,9 +39,12 @@ OpCases lstm_cases() {
     c.no_bf16_in_turn = "the cells are sums over the steps of rounded numbers";
     cases.push_back(std::move(c));
   };
-  for (const Extents& e : kExtents)
+  std::vector<Extents> all(std::begin(kExtents), std::end(kExtents));
+  all.push_back(kForTeam);
+  for (const Extents& e : all)
     for (const bool reverse : {false, true})
       for (const bool has_lengths : {false, true}) {
+        if (e.rows == kForTeam.rows && !(reverse && has_lengths)) continue;
         for (const bool projected : {false, true}) {
           const std::int64_t outputs = projected ? e.outputs : e.cells;
           OpCase c{name_of_case(projected ? "lstm_projected" : "lstm", e, reverse, has_lengths),

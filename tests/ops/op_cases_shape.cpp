@@ -238,7 +238,8 @@ void add_embedding(OpCases& cases) {
   }
 }
 
-// One table and several, of one row and of many; one place, several, and none; samples without any row.
+// One table and several, of one row and of many; one place, several, and none; samples without any row; and
+// enough for a team.
 void add_embedding_bag(OpCases& cases) {
   struct Bag {
     std::vector<std::int64_t> rows;
@@ -251,7 +252,8 @@ void add_embedding_bag(OpCases& cases) {
                                        {{4, 4}, 6, 0, 2},
                                        {{4, 4}, 6, 2, 0},
                                        {{301, 2, 17, 64}, 33, 65, 3},
-                                       {{30, 200}, 128, 129, 1}})
+                                       {{30, 200}, 128, 129, 1},
+                                       {{600, 40}, 65, 530, 2}})
     for (const BagMode mode : {BagMode::sum, BagMode::mean}) {
       OpCase c{fmt::format("embedding_bag_{}_{}_{}x{}x{}", mode == BagMode::sum ? "sum" : "mean",
                            fmt::join(b.rows, "_"), b.samples, b.places, b.features),

@@ -190,10 +190,11 @@ OpCases update_cases() {
       const InputSpec table = f32({rows, features});
       const auto last = static_cast<double>(rows - 1);
       const std::string name = fmt::format("_{}x{}", rows, features);
-      add("sparse_sgd" + name, {table, rate, i32({4, 3}, 0, last), f32({4, 3, features})},
-          [](const Tensors& t) {
-            return Tensors{sparse_sgd_update(t[0], t[1], {t[2], t[3]})};
-          });
+      for (const std::int64_t texts : {4, 401})  // a few lookups, and enough for a team
+        add(fmt::format("sparse_sgd_{}x3{}", texts, name),
+            {table, rate, i32({texts, 3}, 0, last), f32({texts, 3, features})}, [](const Tensors& t) {
+              return Tensors{sparse_sgd_update(t[0], t[1], {t[2], t[3]})};
+            });
       // Two micro-batches, of which the second has two lookups; of one replica and of three.
       for (const std::int64_t replicas : {0, 3}) {
         const auto of_all = [&](Shape shape) {
