@@ -27,9 +27,9 @@ template <class T> class ReferencePointwise final : public Kernel {
   }
   void run(const Launch& l) const override {
     T* registers = static_cast<T*>(l.workspace);
-    const std::int64_t n = out_.elements(), width = out_.shape.empty() ? 1 : out_.shape.back();
+    const std::int64_t n = out_.elements(), row = out_.shape.empty() ? 1 : out_.shape.back();
     for (std::int64_t first = 0, count = 0; first < n; first += count) {
-      count = std::min(kElements, width - first % width);
+      count = std::min(kElements, row - first % row);
       T* result = registers;
       for (std::size_t r = 0; r < expression_.size(); ++r) {
         result = registers + r * kElements;
@@ -43,7 +43,7 @@ template <class T> class ReferencePointwise final : public Kernel {
   }
 
  private:
-  static constexpr std::int64_t kElements = 64;
+  static constexpr std::int64_t kElements = 8;
 
   void evaluate(const PointwiseTerm& instruction, const T* registers, const Launch& l, std::int64_t first,
                 std::int64_t count, T* result) const {
