@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 struct Spread {
-  double deviation, largest;
+  double mean, deviation, largest;
 };
 
 Spread spread_of(const Tensor& t) {
@@ -31,7 +31,7 @@ Spread spread_of(const Tensor& t) {
     largest = std::max(largest, std::abs(double{x[i]}));
   }
   const double n = static_cast<double>(t.elements()), mean = sum / n;
-  return {std::sqrt(std::max(0.0, squares / n - mean * mean)), largest};
+  return {mean, std::sqrt(std::max(0.0, squares / n - mean * mean)), largest};
 }
 
 // What a distribution is, by its largest of many values.
@@ -56,15 +56,18 @@ TEST(GoldenFirstWeights, HaveTheDistributionsOfTheOriginals) {
       if (found == stored.end()) continue;  // repeats another one, or is a constant of the library's
       ++compared;
       const Tensor t = nn::to_file(found->second, [&](const std::string& path) { return state.at(path); });
-      const Spread theirs{spread[0], spread[1]}, mine = spread_of(t);
+      const Spread theirs{0, spread[0], spread[1]}, mine = spread_of(t);
       SCOPED_TRACE(name + " " + key);
       if (t.elements() == 1 && theirs.largest > 0) continue;  // one drawn number
       if (theirs.deviation < 1e-7) {
         EXPECT_LT(mine.deviation, 1e-7);
-        EXPECT_NEAR(theirs.largest, mine.largest, 1e-6);
+        EXPECT_NEAR(theirs.largest, mine.mean, 1e-6) << "a constant, 0 or above";
         continue;
       }
       const double n = static_cast<double>(t.elements());
+      if (key != "positions") {  // are not drawn
+        EXPECT_NEAR(0, mine.mean / theirs.deviation, 6 / std::sqrt(n));
+      }
       EXPECT_NEAR(1, mine.deviation / theirs.deviation, 0.001 + 6 / std::sqrt(n));
       if (n >= 1000) {
         EXPECT_EQ(kind_of(theirs), kind_of(mine));
@@ -85,8 +88,12 @@ TEST(GoldenFirstWeights, FormsForCifarHaveThoseForImageNet) {
     ASSERT_EQ(of_large.size(), of_small.size());
     for (const auto& [path, t] : of_small) {
       SCOPED_TRACE(name + (" " + path));
-      if (path.starts_with(head))  // uniform up to 1/√inputs, of which there are as many
-        EXPECT_NEAR(spread_of(of_large.at(path)).largest, spread_of(t).largest, 0.02);
+      if (path == head + std::string("weight"))  // uniform up to 1/√inputs, of which there are as many
+        EXPECT_NEAR(1, spread_of(t).deviation / spread_of(of_large.at(path)).deviation,
+                    0.001 + 6 / std::sqrt(static_cast<double>(t.elements())));
+      else if (path == head + std::string("bias"))
+        EXPECT_LE(spread_of(t).largest,
+                  1 / std::sqrt(static_cast<double>(of_large.at(head + std::string("weight")).size(1))));
       else
         EXPECT_EQ(of_large.at(path).values(), t.values());
     }

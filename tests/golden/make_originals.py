@@ -3,7 +3,7 @@
 their own functions, and what they compute in f64. Networks of one size get weights by a formula, which golden_originals_test.cpp has, too.
 
 Needs torch, torchvision, timm, and transformers, which the tests do not (tests/golden/golden_originals_test.cpp). In evaluation mode:
-logits, loss, the norm of each gradient, and the losses of five steps of gradient descent.
+logits, loss, the norm of each gradient and its product with a pattern, and the losses of five steps of gradient descent.
 """
 import json
 import pathlib
@@ -243,11 +243,14 @@ def computed(net, batch, run, loss_of, stored=()):
         losses.append(loss.item())
         if step == 0:
             logits = (y[0] if isinstance(y, tuple) else y).detach().flatten()
-            norms = {name_in_file(n, stored): p.grad.norm().item() for n, p in net.named_parameters()}
+            gradients = {name_in_file(n, stored): p.grad for n, p in net.named_parameters()}
+            norms = {n: g.norm().item() for n, g in gradients.items()}
+            products = {n: (g * pattern(g.shape, 7)).sum().item() for n, g in gradients.items()}
         with torch.no_grad():
             for p in net.parameters():
                 p -= rate * p.grad
-    return {"rate": rate, "logits": logits[:: max(1, len(logits) // 40)].tolist(), "losses": losses, "norms": norms}
+    return {"rate": rate, "logits": logits[:: max(1, len(logits) // 40)].tolist(), "losses": losses, "norms": norms,
+            "products": products}
 
 
 def main():
