@@ -219,6 +219,7 @@ void make_data(const Arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  prepare_teams(argv);
   CLI::App app{"Makes training data, and inspects networks and Programs.", "tandem"};
   app.footer(
       "Networks are trained by train_cifar (train_cifar --help). An example, from data to a trained network:\n"

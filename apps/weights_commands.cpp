@@ -18,6 +18,7 @@
 #include <tandem/nn/torch_layout.h>
 #include <tandem/nn/weights.h>
 #include <tandem/ops/index.h>
+#include <tandem/ops/index_check.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
@@ -89,8 +90,15 @@ Config config_of(const NetworkWeights& o) {
 }
 
 // The last lines of an error.
-std::string origin_of_sizes(const Config& config) {
-  if (config.file.empty()) return "";
+std::string origin_of_sizes(const Config& config, nn::ModuleBase& module, const std::string& weights) {
+  if (config.file.empty()) {
+    const nn::SafetensorsFile file(weights);
+    const bool has_names = 2 * nn::fit_of(module, file).names > file.tensors().size();
+    return has_names
+               ? "\nThe sizes are the paper's, and the file has the names of this network: give its directory, with "
+                 "model.safetensors and the config.json of transformers, if it has other sizes."
+               : "";
+  }
   if (!config.sizes)
     return fmt::format(
         "\nThe sizes are the paper's: '{}' has no \"model_type\", so it is not of transformers.",
@@ -112,7 +120,7 @@ Loaded load(const NetworkWeights& o, std::int64_t samples) {
     loaded.layout = nn::file_layout(module, nn::load_weights(module, file).library);
   } catch (const nn::WeightsMismatch& e) {
     throw Error(likeliest(file, purpose_of(o), o.network, module, config.sizes.has_value()) + e.what() +
-                origin_of_sizes(config));
+                origin_of_sizes(config, module, file));
   }
   module.eval();
   return loaded;
@@ -126,6 +134,24 @@ void require_words(const std::string& name, const Tensor& mask) {
     if (std::ranges::count(is_word.begin() + first, is_word.begin() + first + length, 0) == length)
       throw Error(
           fmt::format("'{}' hides all {} of sample {}", name, counted(length, "word"), first / length));
+}
+
+// Checks labels, and the ids of several tables. Ids of one table are checked by the module that looks them
+// up.
+void require_in_range(const nn::NetworkInput& input, const Tensor& given) {
+  const auto tables = static_cast<std::size_t>(std::ssize(input.counts));
+  Shape places = given.shape();
+  if (tables > 1 && given.size(1) != std::ssize(input.counts))
+    throw Error(fmt::format("'{}' must be (N,{}), not {}", input.name, tables, to_string(given.type())));
+  places.resize(std::min<std::size_t>(places.size(), 2));
+  const std::int64_t at_each = given.elements() / element_count(places);
+  const auto* values = given.as<std::int32_t>();
+  for (std::int64_t i = 0; i < given.elements(); ++i) {
+    const std::int64_t place = i / at_each, count = input.counts[static_cast<std::size_t>(place) % tables];
+    if (values[i] != input.none && (values[i] < 0 || values[i] >= count))
+      throw Error(fmt::format("'{}': index {}{} is outside the range 0 to {}", input.name, values[i],
+                              place_in(places, place), count - 1));
+  }
 }
 
 // A Tensor as the network takes it: images with their channels last, integers and truth values of its dtype.
@@ -155,6 +181,7 @@ Tensor as_input(const nn::NetworkInput& input, Tensor given) {
                             dtype == DType::i32 ? "integers" : name_of(dtype), input.type.rank(),
                             to_string(given.type())));
   if (dtype == DType::b8) require_words(input.name, given);
+  if (input.none || input.counts.size() > 1) require_in_range(input, given);
   return given;
 }
 
@@ -176,6 +203,18 @@ Tensors taken(StateDict& batch, const std::vector<nn::NetworkInput>& wanted, con
     batch.erase(found);
   }
   return tensors;
+}
+
+// A batch has one number of samples.
+void require_alike(const std::vector<nn::NetworkInput>& inputs, const Tensors& given,
+                   const std::vector<nn::NetworkInput>& labels, const Tensors& of_labels) {
+  const auto require = [&](const nn::NetworkInput& input, const Tensor& t) {
+    if (t && t.size(0) != given[0].size(0))
+      throw Error(fmt::format("'{}' has {}, and '{}' {}", inputs[0].name, counted(given[0].size(0), "sample"),
+                              input.name, t.size(0)));
+  };
+  for (std::size_t i = 0; i < given.size(); ++i) require(inputs[i], given[i]);
+  for (std::size_t i = 0; i < of_labels.size(); ++i) require(labels[i], of_labels[i]);
 }
 
 void require_names(const StateDict& left, const nn::WholeNetwork& network, const ForwardOptions& o) {
@@ -221,6 +260,7 @@ void forward(const ForwardOptions& o) {
   const Tensors inputs = taken(batch, network.inputs, o.batch),
                 labels = has_labels ? taken(batch, network.labels, o.batch) : Tensors{};
   require_names(batch, network, o);
+  require_alike(network.inputs, inputs, network.labels, labels);
 
   StateDict results;
   const Tensors outputs = network.forward(inputs);

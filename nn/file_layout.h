@@ -6,8 +6,8 @@
 
 namespace tandem::nn {
 
-/// How another library's files name and store some of a module's parameters. A `*` in a path stands for any
-/// characters but dots.
+/// How another library's files name and store some of a module's parameters. A `*` in a path stands for one
+/// or more characters, up to the first dot or the first character that follows the `*` in the pattern.
 struct LayoutRule {
   std::string ours;
   std::string theirs;        ///< has the same number of `*`, which stand for the same characters

@@ -83,7 +83,7 @@ FileLayout file_layout(const ModuleBase& module, const std::string& library) {
     known.push_back(layout.library);
   }
   if (known.empty()) throw Error(fmt::format("this model has no names of {}, only its own", library));
-  refuse_name(library, known, "library whose names this model has");
+  refuse_name(library, known, "library of names");
 }
 
 std::map<std::string, StoredTensor> stored_tensors(ModuleBase& module, const FileLayout& layout) {

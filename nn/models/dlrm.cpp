@@ -80,6 +80,13 @@ void Dlrm::add_tables_and_layers() {
 }
 
 Tensor Dlrm::forward(const Clicks& clicks) {
+  const auto tables = std::ssize(tables_);
+  if (const TensorType& n = clicks.numbers.type(), &c = clicks.categories.type();
+      n.rank() != 2 || c.rank() != 3 || n.shape[0] != c.shape[0] || n.shape[1] != options_.numbers ||
+      c.shape[1] != tables)
+    throw Error(fmt::format(
+        "this DLRM takes numbers (N,{}) and categories (N,{},L) of as many samples, not {} and {}",
+        options_.numbers, tables, to_string(n), to_string(c)));
   const Tensor numbers = bottom_(clicks.numbers);
   const std::int64_t samples = numbers.size(0);
   const Tensor rows =

@@ -21,7 +21,7 @@ struct DlrmOptions {
 
 struct Clicks {
   Tensor numbers;     ///< (N, numbers)
-  Tensor categories;  ///< ids i32 (N, tables, L); −1: none
+  Tensor categories;  ///< ids i32 (N, tables, L); −1: none, a row of zeros
 };
 
 /// Clicks -> (N,1), the logit of a click: the recommendation model of Naumov et al. 2019. Layers make a

@@ -40,8 +40,12 @@ NetworkInput optional(NetworkInput input) {
   input.optional = true;
   return input;
 }
+NetworkInput without_some(NetworkInput labels) {
+  labels.none = static_cast<std::int32_t>(kNoLabel);
+  return labels;
+}
 NetworkInput labels_of(Shape shape, std::int64_t classes) {
-  return input("labels", DType::i32, std::move(shape), {classes});
+  return without_some(input("labels", DType::i32, std::move(shape), {classes}));
 }
 Tensor mean_cross_entropy(const Tensor& logits, const Tensor& labels) {
   return cross_entropy(logits, labels, CrossEntropyOptions{.ignore_index = kNoLabel});

@@ -19,6 +19,7 @@ struct NetworkInput {
   TensorType type;
   /// Of integers: each is from 0 to below this. If there are several, the second axis has as many places.
   std::vector<std::int64_t> counts{};
+  std::optional<std::int32_t> none{};  ///< of labels: this one, too, which does not count
   bool optional = false;
   bool is_image = false;  ///< (N,H,W,C), and (N,C,H,W) in files
 };
