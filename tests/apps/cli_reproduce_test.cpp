@@ -109,6 +109,19 @@ TEST_F(CliReproduce, ReplacesOnlyItsOwnFilesAndOnlyIfForced) {
   EXPECT_EQ("mine", read_file(file("out/notes.txt")));
 }
 
+// Before it computes for minutes.
+TEST_F(CliReproduce, LooksForForeignFiguresFirst) {
+  fs::create_directories(file("out"));
+  for (const char* command : {"dualpipe --only table1", "mu-two --only fig8"}) {
+    const std::string figure = std::string(command).substr(std::string(command).rfind(' ') + 1) + ".svg";
+    write("out/" + figure, "mine");
+    const Ended e = run(kTandem + "reproduce " + command + " --output " + file("out"));
+    EXPECT_NE(0, e.status);
+    EXPECT_NE(std::string::npos, e.err.find(figure + ", which no report")) << e.err;
+    EXPECT_EQ(std::string::npos, (e.out + e.err).find("comput")) << e.out << e.err;
+  }
+}
+
 TEST_F(CliReproduce, RefusesWhatItCannotWriteOrRead) {
   write("out", "a file");
   expect_refused(libra(), {"--output", "out", "directory"});

@@ -197,6 +197,7 @@ TEST_F(CliSweep, PrunedModelsLeaveTheOthersBits) {
   succeed(command_of(sweep, 0) + " --output " + file("alone"));
   EXPECT_EQ(losses("alone"), losses("sweep/model-0"));
   expect_same_checkpoint(checkpoint("alone", 30), checkpoint("sweep/model-0", 30));
+  EXPECT_TRUE(std::regex_search(sweep.out, std::regex(R"(losses \d\.\d{4}, -, \d)"))) << "it has no loss";
   // A pruned model has the checkpoint of its last batch, and goes on from there alone.
   const std::vector<nlohmann::json> pruned = metrics("sweep/model-1");
   ASSERT_LT(pruned.size(), 30u);
@@ -404,6 +405,9 @@ TEST_F(CliSweep, OfBatchSizesRefusesWhatALaterRunCannotDo) {
   EXPECT_FALSE(fs::exists(file("sweep/batch-size-50")));
   expect_refused(base() + "--arch mlp --sweep batch-size=50,400 --output " + file("other"),
                  {"--batch-size 400 is larger than the training set of 300 images"});
+  const Ended e = run(kTrain + "--synthetic-train 4000000 -b 4000001 --log-level info");
+  EXPECT_NE(std::string::npos, e.err.find("larger than the training set of 4000000")) << e.err;
+  EXPECT_EQ(std::string::npos, (e.out + e.err).find("draws")) << "they need not be drawn for that";
   EXPECT_FALSE(fs::exists(file("other")));
 }
 
