@@ -22,8 +22,10 @@ TensorType log_sums_type(const TensorType& q, const AttentionSize& s) {
 }
 
 double products(const AttentionForm& form, const AttentionSize& s) {
-  const auto pairs = static_cast<double>(s.samples * s.heads) * static_cast<double>(s.queries * s.keys);
-  return 2 * pairs * static_cast<double>(s.features) * (form.causal ? 0.5 : 1);
+  const std::int64_t most = std::min(s.queries, s.keys);  // queries before the first that sees all keys
+  const std::int64_t seen =
+      form.causal ? most * (most + 1) / 2 + (s.queries - most) * s.keys : s.queries * s.keys;
+  return 2.0 * static_cast<double>(s.samples * s.heads * s.features) * static_cast<double>(seen);
 }
 
 Work work_of(double flops, TypesView inputs, TypesView outputs) {

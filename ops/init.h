@@ -9,7 +9,7 @@ namespace tandem::init {
 /// Initial weights, drawn on the host. A draw depends only on `seed`, on `path` (the parameter's name, as in
 /// "layer1.0.conv2.weight") and on the element's number, so other parts of a model do not change it.
 
-/// Uniform in [low, high).
+/// Uniform in [low, high), before it is rounded to the type.
 Tensor uniform(TensorType type, double low, double high, const std::string& path, std::uint64_t seed);
 Tensor normal(TensorType type, double mean, double deviation, const std::string& path, std::uint64_t seed);
 

@@ -111,7 +111,8 @@ struct Operands {
 //      8,   8, 1536 → 256                         525, 471                          526, 497
 //
 // Forward, the convolution is up to 1.6 times as fast and seldom slower. The product for the weights sums
-// over all pixels, which takes as many weights as it has pixels to share the work well.
+// over all pixels, so a team shares it well only if there are more weights than pixels: four times as many
+// tell the faster way in these rows but the third.
 bool weights_are_many(const Conv2dSize& s) { return s.in * s.out >= 4 * s.n * s.image.h * s.image.w; }
 
 }  // namespace
