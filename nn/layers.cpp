@@ -1,5 +1,7 @@
 #include <tandem/nn/layers.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <tandem/core/graph/trace.h>
@@ -12,6 +14,7 @@
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/random.h>
+#include <tandem/ops/shape.h>
 
 namespace tandem::nn {
 using namespace engine;
@@ -122,14 +125,23 @@ SeparableConv2d::SeparableConv2d(ModuleBase& parent, const std::string& name, Se
       pointwise_(*this, "pointwise", {.in = o.in, .out = o.out, .kernel = 1, .bias = o.bias}) {}
 
 Embedding::Embedding(ModuleBase& parent, const std::string& name, EmbeddingOptions options)
-    : Module(parent, name) {
+    : Module(parent, name), padding_(options.padding) {
+  if (options.padding < -1 || options.padding >= std::max<std::int64_t>(1, options.count))
+    throw Error(fmt::format("embedding '{}' has .padding = {}: it must be one of its {} ids, or -1", name,
+                            options.padding, options.count));
   if (options.count < 1 || options.features < 1)
     throw Error(fmt::format("embedding '{}' has .count = {}, .features = {}: give 1 or more", name,
                             options.count, options.features));
   weight = add_parameter(
       drawn("weight", {options.count, options.features}, {}, options.init ? options.init : normal(1)));
 }
-Tensor Embedding::forward(const Tensor& ids) { return embedding(weight, ids); }
+Tensor Embedding::forward(const Tensor& ids) {
+  const Tensor rows = embedding(weight, ids);
+  if (padding_ < 0) return rows;
+  Shape column = ids.shape();
+  column.push_back(1);
+  return where(not_equal(reshape(ids, column), static_cast<double>(padding_)), rows, detach(rows));
+}
 
 BatchNorm::BatchNorm(ModuleBase& parent, const std::string& name, BatchNormOptions options)
     : Module(parent, name), options_(options) {

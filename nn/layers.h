@@ -95,7 +95,8 @@ class SeparableConv2d final : public Module {
 struct EmbeddingOptions {
   std::int64_t count = 0;  ///< rows: ids are 0 … count−1
   std::int64_t features = 0;
-  Initializer init{};  ///< empty: the standard normal distribution
+  Initializer init{};         ///< empty: the standard normal distribution
+  std::int64_t padding = -1;  ///< an id whose row no lookup trains, as PyTorch's padding_idx; -1: none
 };
 /// ids i32 (…) -> (…, features): rows of the parameter `weight` (count, features).
 class Embedding final : public Module {
@@ -105,6 +106,9 @@ class Embedding final : public Module {
   Tensor forward(const Tensor& ids) override;
 
   Tensor weight;
+
+ private:
+  const std::int64_t padding_;
 };
 
 struct BatchNormOptions {

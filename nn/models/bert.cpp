@@ -25,13 +25,16 @@ EmbeddingOptions table(std::int64_t count, std::int64_t features) {
   return {.count = count, .features = features, .init = normal(kDeviation)};
 }
 
-// Word 0 fills up short texts, and begins as zeros.
+// The word that fills up short texts begins as zeros.
 EmbeddingOptions words_of(const BertOptions& o) {
   EmbeddingOptions options = table(o.words, o.width);
-  options.init = [draw = options.init](const TensorType& type, Fans fans, const std::string& path,
-                                       std::uint64_t seed) {
+  options.padding = o.padding;
+  if (o.padding < 0) return options;
+  options.init = [draw = options.init, o](const TensorType& type, Fans fans, const std::string& path,
+                                          std::uint64_t seed) {
     Tensor t = draw(type, fans, path, seed);
-    std::memset(t.data(), 0, static_cast<std::size_t>(type.bytes() / type.shape[0]));
+    const std::int64_t row = type.bytes() / type.shape[0];
+    std::memset(static_cast<std::byte*>(t.data()) + o.padding * row, 0, static_cast<std::size_t>(row));
     return t;
   };
   return options;

@@ -9,6 +9,7 @@ namespace tandem::nn {
 struct BertOptions {
   std::int64_t words = 30522, positions = 512,
                kinds = 2;                   ///< kinds: of tokens, such as first and second text
+  std::int64_t padding = 0;                 ///< the word that fills up short texts; -1: none
   std::int64_t width = 768, hidden = 3072;  ///< features of a position, and between the layers of an MLP
   int depth = 12, heads = 12;
   double dropout = 0.1;            ///< of embeddings and results of layers
@@ -29,9 +30,8 @@ struct BertOutput {
 };
 
 /// The encoder of Devlin et al. 2019. Modules and first weights are those of transformers' BertModel;
-/// queries, keys and values are one layer, `attention.self.qkv`. Word 0 fills up short texts: transformers
-/// never trains its row, here it is trained where the mask does not hide it. Throws Error for sequences of
-/// more than `positions`.
+/// queries, keys and values are one layer, `attention.self.qkv`. The row of the word that fills up texts is 0
+/// at first, and its lookups do not train it. Throws Error for sequences of more than `positions`.
 class Bert final : public ModuleOf<BertOutput(const BertInput&)> {
  public:
   explicit Bert(BertOptions options = {});

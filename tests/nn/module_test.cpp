@@ -13,9 +13,11 @@
 #include <tandem/nn/recurrent_layers.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/eager.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 
 #include "expect_error.h"
@@ -87,6 +89,21 @@ TEST(Module, RefusesLayersWithoutASize) {
 }
 
 // Also where no op or kernel knows it; in a trace and at once.
+TEST(Layers, NoLookupTrainsTheRowOfPadding) {
+  struct Net : nn::Module {
+    Tensor forward(const Tensor& ids) override { return table(ids); }
+    nn::Embedding table{*this, "table", {.count = 4, .features = 3, .padding = 2}};
+  } net;
+  net.initialize(1);
+  const Tensor ids = Tensor::from(std::vector<double>{2, 0, 2, 3}, {2, 2}, DType::i32);
+  const Tensor rows = net(ids), table = net.state().at("table.weight");
+  EXPECT_EQ(embedding(table, ids).values(), rows.values());
+  sum(rows).backward();
+  EXPECT_EQ((std::vector<double>{1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1}), net.table.weight.grad().values());
+  expect_error([&] { nn::Embedding(net, "other", {.count = 4, .features = 3, .padding = 4}); },
+               {"'other'", ".padding = 4", "4 ids"});
+}
+
 TEST(Module, NamesItselfInErrors) {
   struct Net : nn::ModuleOf<Tensor(const Tensor&, const Tensor&)> {
     nn::Embedding words{*this, "words", {.count = 4, .features = 3}};
