@@ -21,6 +21,12 @@ std::int64_t header_bytes(const InputFile& file) {
   file.read(0, bytes);
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) length |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
+  constexpr std::uint64_t kZip = 0x04034b50;  // PK, 3, 4
+  if ((length & 0xffffffff) == kZip)
+    throw Error(
+        fmt::format("'{}' is a file of torch.save, or another zip: write the weights in Python by "
+                    "safetensors.torch.save_file(state_dict, ...)",
+                    file.path()));
   if (length > static_cast<std::uint64_t>(std::min(kMostHeaderBytes, file.size() - kLengthBytes)))
     throw Error(fmt::format(
         "safetensors file '{}' announces a header of {} bytes, but it has {} bytes in all, and a header has "
@@ -59,8 +65,10 @@ StateDict SafetensorsFile::read_all() const {
 }
 
 // The tensors with the largest elements come first, so that each lies at a multiple of its element size.
-void write_safetensors(const std::map<std::string, TensorSource>& tensors, const Sink& sink) {
+void write_safetensors(const std::map<std::string, TensorSource>& tensors, const Sink& sink,
+                       const std::map<std::string, std::string>& metadata) {
   SafetensorsHeader header;
+  for (const auto& [key, value] : metadata) header.metadata[key] = value;
   header.metadata["format"] = "pt";
   header.metadata["writer"] = "tandem";
   std::vector<std::pair<const TensorSource*, SafetensorsEntry*>> order;
@@ -81,11 +89,12 @@ void write_safetensors(const std::map<std::string, TensorSource>& tensors, const
   }
 }
 
-void write_safetensors(const StateDict& tensors, const Sink& sink) {
+void write_safetensors(const StateDict& tensors, const Sink& sink,
+                       const std::map<std::string, std::string>& metadata) {
   std::map<std::string, TensorSource> sources;
   for (const auto& [name, tensor] : tensors)
     sources.emplace(name, TensorSource{tensor.type(), [tensor = tensor] { return tensor; }});
-  write_safetensors(sources, sink);
+  write_safetensors(sources, sink, metadata);
 }
 
 }  // namespace tandem::nn

@@ -36,7 +36,10 @@ struct TensorSource {
 };
 
 /// Writes a safetensors file with these tensors to `sink`, with the metadata that PyTorch's libraries need.
-void write_safetensors(const std::map<std::string, TensorSource>& tensors, const engine::Sink& sink);
-void write_safetensors(const StateDict& tensors, const engine::Sink& sink);
+/// `metadata` joins what the header says of the file: "format", and "writer", which is tandem.
+void write_safetensors(const std::map<std::string, TensorSource>& tensors, const engine::Sink& sink,
+                       const std::map<std::string, std::string>& metadata = {});
+void write_safetensors(const StateDict& tensors, const engine::Sink& sink,
+                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace tandem::nn

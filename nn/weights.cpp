@@ -1,6 +1,7 @@
 #include <tandem/nn/weights.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -23,11 +24,15 @@ bool fits(const TensorType& given, const TensorType& wanted, bool convert) {
          (given.dtype == wanted.dtype || (convert && is_floating(given.dtype) && is_floating(wanted.dtype)));
 }
 
-Tensor converted(const Tensor& from, DType dtype) {
+Tensor converted(const std::string& name, const Tensor& from, DType dtype) {
   if (from.dtype() == dtype) return from;
   Tensor to = Tensor::empty({dtype, from.shape()});
-  for (std::int64_t i = 0; i < from.elements(); ++i)
-    store_element(dtype, to.data(), i, load_element(from.dtype(), from.data(), i));
+  for (std::int64_t i = 0; i < from.elements(); ++i) {
+    const double value = load_element(from.dtype(), from.data(), i);
+    store_element(dtype, to.data(), i, value);
+    if (std::isfinite(value) && !std::isfinite(load_element(dtype, to.data(), i)))
+      throw Error(fmt::format("'{}' has {:g}, which is too large for {}", name, value, name_of(dtype)));
+  }
   return to;
 }
 
@@ -103,16 +108,20 @@ Reading best_reading(ModuleBase& module, const SafetensorsFile& file, bool conve
 // Throws Error if the file has another tensor in the place of one that repeats a parameter.
 void check_ties(const Reading& reading, const SafetensorsFile& file) {
   for (const auto& [repeats, name] : reading.layout.tied) {
-    if (!file.tensors().contains(repeats)) continue;
+    const auto repeated = std::ranges::find_if(file.tensors(), [&, plain = repeats](const auto& entry) {
+      return plain_name(reading.layout, entry.first) == plain;  // perhaps with a prefix
+    });
+    if (repeated == file.tensors().end()) continue;
     const auto found = std::ranges::find_if(reading.names, [&, plain = name](const auto& n) {
       return plain_name(reading.layout, n.first) == plain;
     });
     if (found == reading.names.end()) continue;
-    const Tensor a = file.read(repeats), b = file.read(found->second);
+    const Tensor a = file.read(repeated->first), b = file.read(found->second);
     if (a.type() != b.type() ||
         !std::equal(a.as<std::byte>(), a.as<std::byte>() + a.type().bytes(), b.as<std::byte>()))
-      throw Error(fmt::format("'{}': '{}' differs from '{}'; this model has one parameter for both",
-                              file.path(), repeats, found->second));
+      throw Error(fmt::format("'{}': '{}', {}, differs from '{}', {}; this model has one parameter for both",
+                              file.path(), repeated->first, to_string(a.type()), found->second,
+                              to_string(b.type())));
   }
 }
 
@@ -153,8 +162,10 @@ Weights read(ModuleBase& module, const std::string& file, const LoadOptions& opt
     if (found == reading.names.end())
       for (const StoredTensor::Piece& p : stored.pieces) incomplete.insert(p.path);
     else
-      from_file(stored, converted(weights.read(found->second), stored.pieces[0].parameter.tensor.dtype()),
-                given);
+      from_file(
+          stored,
+          converted(found->second, weights.read(found->second), stored.pieces[0].parameter.tensor.dtype()),
+          given);
   }
   StateDict state;
   for (const auto& [path, p] : module.named_parameters()) {

@@ -203,7 +203,8 @@ std::int64_t JsonInput::whole(std::int64_t otherwise, std::int64_t least, std::i
   const bool fits =
       v.is_number_unsigned() ? std::in_range<std::int64_t>(v.get<std::uint64_t>()) : v.is_number_integer();
   if (!fits || v.get<std::int64_t>() < least || v.get<std::int64_t>() > most)
-    refuse(fmt::format("an integer from {} to {} is expected", least, most));
+    refuse(least == most ? fmt::format("{} is expected", least)
+                         : fmt::format("an integer from {} to {} is expected", least, most));
   return v.get<std::int64_t>();
 }
 
@@ -211,7 +212,8 @@ double JsonInput::number(double otherwise, double least, double most) const {
   if (!value_) return otherwise;
   const Json& v = as_json(value_);
   if (!v.is_number() || !(v.get<double>() >= least && v.get<double>() <= most))
-    refuse(fmt::format("a number from {:g} to {:g} is expected", least, most));
+    refuse(least == most ? fmt::format("{:g} is expected", least)
+                         : fmt::format("a number from {:g} to {:g} is expected", least, most));
   return v.get<double>();
 }
 

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/nn/module.h>
 
 namespace tandem::nn {
 using engine::JsonInput;
@@ -29,6 +31,13 @@ void require_text(const JsonInput& config, const char* key, const char* only) {
 }
 void require_number(const JsonInput& config, const char* key, double only) {
   config[key].number(only, only, only);
+}
+
+// Throws Error if the weights of so many blocks exceed the memory: before the first is made.
+void require_memory_for(const char* network, int depth, std::int64_t width, std::int64_t hidden) {
+  const double of_block = static_cast<double>(4 * width + 2 * hidden) * static_cast<double>(width);
+  engine::require_memory(fmt::format("a {} of {} blocks that are {} wide", network, depth, width),
+                         depth * of_block * static_cast<double>(tandem::size_of(default_dtype())));
 }
 
 // The one of two names of a value that is given.
@@ -63,6 +72,7 @@ Gpt2Options gpt2_options(const JsonInput& config) {
   o.dropout = dropout_of(config, "resid_pdrop", o.dropout);
   o.embedding_dropout = dropout_of(config, "embd_pdrop", o.embedding_dropout);
   o.attention_dropout = dropout_of(config, "attn_pdrop", o.attention_dropout);
+  require_memory_for("GPT-2", o.depth, o.width, 4 * o.width);
   return o;
 }
 
@@ -76,6 +86,8 @@ BertOptions bert_options(const JsonInput& config) {
   o.words = size_of(config, "vocab_size", o.words);
   o.positions = size_of(config, "max_position_embeddings", o.positions);
   o.kinds = size_of(config, "type_vocab_size", o.kinds);
+  const JsonInput padding = config["pad_token_id"];
+  o.padding = padding.present() && padding.is_null() ? -1 : padding.integer<std::int64_t>(0, 0, o.words - 1);
   o.width = size_of(config, "hidden_size", o.width);
   o.hidden = size_of(config, "intermediate_size", o.hidden);
   o.depth = count_of(config, "num_hidden_layers", o.depth);
@@ -83,6 +95,7 @@ BertOptions bert_options(const JsonInput& config) {
   o.dropout = dropout_of(config, "hidden_dropout_prob", o.dropout);
   o.attention_dropout = dropout_of(config, "attention_probs_dropout_prob", o.attention_dropout);
   o.head_dropout = o.dropout;
+  require_memory_for("BERT", o.depth, o.width, o.hidden);
   if (!config["classifier_dropout"].is_null())
     o.head_dropout = dropout_of(config, "classifier_dropout", o.dropout);
   return o;
@@ -104,6 +117,7 @@ VitOptions vit_options(const JsonInput& config, const VitOptions& otherwise) {
   o.epsilon = config["layer_norm_eps"].number(1e-12, 0, 1);
   o.dropout = dropout_of(config, "hidden_dropout_prob", o.dropout);
   o.attention_dropout = dropout_of(config, "attention_probs_dropout_prob", o.attention_dropout);
+  require_memory_for("ViT", o.depth, o.width, o.hidden);
   return o;
 }
 

@@ -144,7 +144,8 @@ WholeNetwork bert(std::int64_t samples, const Config& config) {
                 return Tensors{scores.words, scores.follows};
               },
           .outputs = {"logits", "seq_relationship_logits"},
-          .labels = {labels_of(shape, o.words), input("next_sentence_label", DType::i32, {samples}, {2})},
+          .labels = {labels_of(shape, o.words),
+                     without_some(input("next_sentence_label", DType::i32, {samples}, {2}))},
           .loss =
               [](const Tensors& out, const Tensors& labels) {
                 return mean_cross_entropy(out[0], labels[0]) + mean_cross_entropy(out[1], labels[1]);
@@ -279,7 +280,7 @@ std::string purpose_of(const std::string& name) {
     }
   if (purposes.empty()) engine::refuse_name(name, all, "network");
   if (purposes.size() > 1)
-    throw Error(fmt::format("there is a {} for each of {}: say --for", name, fmt::join(purposes, ", ")));
+    throw Error(fmt::format("{} is there for each of {}: say --for", name, fmt::join(purposes, ", ")));
   return purposes[0];
 }
 
