@@ -64,20 +64,23 @@ void require_replaceable(const std::string& flag, const std::string& file, const
     throw Error(fmt::format(
         "{}{}'{}' exists, and Tandem did not write it as {}: it stays; choose another name, or move it away",
         flag, flag.empty() ? "" : " ", file,
-        kind == "weights" ? kind : fmt::format("a file of the kind \"{}\"", kind)));
+        kind == "weights" || kind == "results" ? kind : fmt::format("a file of the kind \"{}\"", kind)));
   require_writable(flag, file);
 }
 
-std::string replaceable(const std::string& flag, const std::string& file,
+std::string replaceable(const std::string& flag, const std::string& file, const std::string& kind,
                         std::initializer_list<std::string> inputs) {
   namespace fs = std::filesystem;
   std::error_code ignored;
+  if (fs::is_symlink(file, ignored) && !fs::exists(file, ignored))
+    throw Error(fmt::format(
+        "{} '{}' is a link that leads nowhere: it stays; make what it leads to, or remove it", flag, file));
   if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
     throw Error(fmt::format("{} '{}' is not a regular file", flag, file));
   for (const std::string& input : inputs)
     if (fs::equivalent(file, input, ignored))
       throw Error(fmt::format("{} '{}' would replace '{}', which is read", flag, file, input));
-  require_replaceable(flag, file, "weights");
+  require_replaceable(flag, file, kind);
   const fs::path target = fs::canonical(file, ignored);
   if (ignored) return file;
   if (const std::string checkpoint = target.parent_path().string(); is_own_checkpoint(checkpoint))

@@ -13,10 +13,10 @@ void require_writable(const std::string& flag, const std::string& file);
 /// (own_file.h): such a file stays. Devices and pipes hold nothing.
 void require_replaceable(const std::string& flag, const std::string& file, const std::string& kind);
 
-/// Returns the path of a file of weights that a command may replace: `file`, or the one that it links to.
-/// Throws Error naming `flag` if it is a device, a pipe, or a directory, if it cannot be written, or if it is
-/// one of the command's inputs, or no safetensors file.
-std::string replaceable(const std::string& flag, const std::string& file,
+/// Returns the path of a file of this kind, "weights" or "results", that a command may replace: `file`, or
+/// the one that it links to. Throws Error naming `flag` if it is a device, a pipe, a directory, or a link to
+/// nothing, if it cannot be written, or if it is one of the command's inputs, or of another kind.
+std::string replaceable(const std::string& flag, const std::string& file, const std::string& kind,
                         std::initializer_list<std::string> inputs);
 
 /// Throws Error naming the file if reading it to its end failed; reaching the end is not a failure.

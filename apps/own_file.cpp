@@ -27,9 +27,12 @@ bool begins_with(const std::string& head, const std::string& pattern) {
 }
 
 // A safetensors file: the length of its header in eight bytes, then the header, whose first entry says the
-// writer.
-bool begins_as_weights(const std::string& head) {
-  return head.size() > 8 && begins_with(head.substr(8), R"(\{"__metadata__":\{[^}]*"writer":"tandem")");
+// writer, and whether it holds weights or the results of `tandem forward`.
+bool begins_as_tensors(const std::string& head, const std::string& kind) {
+  const std::string entry = head.size() > 8 ? head.substr(8, head.find('}') - 8) : "";
+  const bool holds_results = entry.find(R"("holds":"results")") != entry.npos;
+  return begins_with(entry, R"(\{"__metadata__":\{.*"writer":"tandem")") &&
+         holds_results == (kind == "results");
 }
 
 std::vector<std::string_view> cells_of(std::string_view line) {
@@ -116,11 +119,12 @@ bool begins_as(const std::string& head, const std::string& kind) {
   if (kind == "metrics begun") return begins_as_batch(head);
   if (kind == "collectives") return begins_with(head, R"(\{"all_called":)");
   if (kind == "events") return begins_as_event_file(head);
-  return kind == "weights" && begins_as_weights(head);
+  return (kind == "weights" || kind == "results") && begins_as_tensors(head, kind);
 }
 
 bool is_json(const std::string& kind) {
-  static const std::set<std::string> others{"page", "metrics begun", "collectives", "events", "weights"};
+  static const std::set<std::string> others{"page",   "metrics begun", "collectives",
+                                            "events", "weights",       "results"};
   return !others.contains(kind);
 }
 

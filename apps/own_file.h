@@ -15,8 +15,8 @@ enum class Found {
 /// Looks at a file that is of a kind. People edit config.toml ("config") and JSON files: they are own if they
 /// have the checksum that Tandem gave them. A summary.csv ("table") is own if each line is a row of a run,
 /// and a metrics.jsonl ("metrics") if each line is a batch of one. Of other kinds the first bytes count: of
-/// "metrics begun" (metrics.jsonl, whatever was added), "events" (TensorBoard's), "collectives", "weights"
-/// (safetensors) and "page" (of a report) they are what only Tandem writes. An empty file is own if its kind
+/// "metrics begun" (metrics.jsonl, whatever was added), "events" (TensorBoard's), "collectives", "weights" and
+/// "results" (safetensors) and "page" (of a report) they are what only Tandem writes. An empty file is own if its kind
 /// grows line by line.
 Found look_at(const std::string& file, const std::string& kind);
 

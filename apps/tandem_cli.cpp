@@ -100,7 +100,8 @@ void summarize(const apps::NetworkChoice& choice, std::int64_t samples, bool jso
   }
   const Graph forward = nn::traced_forward(net.forward, types);
   if (json) return print_json(network, purpose, nn::module_summaries(forward));
-  fmt::print("{} on {}, forward\n\n{}", network, fmt::join(inputs, ", "), nn::summary(forward));
+  fmt::print("{} for {}, on {}, forward\n\n{}", network, purpose, fmt::join(inputs, ", "),
+             nn::summary(forward));
 }
 
 struct Arguments {

@@ -34,6 +34,9 @@ namespace fs = std::filesystem;
 constexpr const char* kWeights =
     "safetensors file, or a directory with model.safetensors; a config.json of transformers gives the sizes";
 
+constexpr const char* kMore =
+    "docs/parity.md says which names and layouts files have, what a batch holds, and how PyTorch computes the same.";
+
 struct Loaded {
   nn::WholeNetwork network;
   nn::FileLayout layout;  // of the file
@@ -93,11 +96,14 @@ Config config_of(const NetworkWeights& o) {
 std::string origin_of_sizes(const Config& config, nn::ModuleBase& module, const std::string& weights) {
   if (config.file.empty()) {
     const nn::SafetensorsFile file(weights);
-    const bool has_names = 2 * nn::fit_of(module, file).names > file.tensors().size();
-    return has_names
+    if (2 * nn::fit_of(module, file).names <= file.tensors().size()) return "";
+    const bool takes_config = std::ranges::any_of(
+        module.file_layouts(), [](const nn::FileLayout& layout) { return layout.library == "huggingface"; });
+    return takes_config
                ? "\nThe sizes are the paper's, and the file has the names of this network: give its directory, with "
                  "model.safetensors and the config.json of transformers, if it has other sizes."
-               : "";
+               : "\nThe sizes are the paper's: weights of another size, such as a head of other classes, cannot be "
+                 "read.";
   }
   if (!config.sizes)
     return fmt::format(
@@ -111,16 +117,31 @@ std::string origin_of_sizes(const Config& config, nn::ModuleBase& module, const 
   return lines;
 }
 
+// Errors about sizes name the file that has them.
+nn::WholeNetwork network_of(const NetworkWeights& o, std::int64_t samples, const Config& config) try {
+  return nn::make_network(o.network, purpose_of(o), samples, config.sizes);
+} catch (const Error& e) {
+  const std::string why = e.what();
+  if (!config.sizes || why.find(config.file) != why.npos) throw;
+  throw Error(fmt::format("'{}': {}", config.file, why));
+}
+
 Loaded load(const NetworkWeights& o, std::int64_t samples) {
   const std::string file = weights_file(o);
+  if (std::error_code none; fs::is_directory(o.weights, none) && !fs::exists(file, none))
+    throw Error(fmt::format(
+        "'{}' has no model.safetensors: files of torch.save (.bin) and weights in several files are not read; save "
+        "them as one file (save_pretrained with max_shard_size)",
+        o.weights));
   const Config config = config_of(o);
-  Loaded loaded{nn::make_network(o.network, purpose_of(o), samples, config.sizes), {}};
+  Loaded loaded{network_of(o, samples, config), {}};
   nn::ModuleBase& module = *loaded.network.module;
   try {
     loaded.layout = nn::file_layout(module, nn::load_weights(module, file).library);
   } catch (const nn::WeightsMismatch& e) {
-    throw Error(likeliest(file, purpose_of(o), o.network, module, config.sizes.has_value()) + e.what() +
-                origin_of_sizes(config, module, file));
+    const std::string other = likeliest(file, purpose_of(o), o.network, module, config.sizes.has_value());
+    const bool is_another = !other.empty() && config.file.empty();  // then the sizes do not matter
+    throw Error(other + e.what() + (is_another ? "" : origin_of_sizes(config, module, file)));
   }
   module.eval();
   return loaded;
@@ -156,6 +177,7 @@ void require_in_range(const nn::NetworkInput& input, const Tensor& given) {
 
 // A Tensor as the network takes it: images with their channels last, integers and truth values of its dtype.
 Tensor as_input(const nn::NetworkInput& input, Tensor given) {
+  const std::string type = to_string(given.type());  // in the file
   if (given.elements() == 0)
     throw Error(fmt::format("'{}' is empty: {}", input.name, to_string(given.type())));
   if (input.is_image) {
@@ -177,9 +199,12 @@ Tensor as_input(const nn::NetworkInput& input, Tensor given) {
     given = reshape(given, shape);
   }
   if (given.dtype() != dtype || given.type().rank() != input.type.rank())
-    throw Error(fmt::format("'{}' must be {} with {} axes, not {}", input.name,
-                            dtype == DType::i32 ? "integers" : name_of(dtype), input.type.rank(),
-                            to_string(given.type())));
+    throw Error(fmt::format("'{}' must be {} with {}, not {}", input.name,
+                            dtype == DType::i32  ? "integers"
+                            : dtype == DType::b8 ? "integers or bool"
+                                                 : name_of(dtype),
+                            input.type.rank() == 1 ? "1 axis" : fmt::format("{} axes", input.type.rank()),
+                            type));
   if (dtype == DType::b8) require_words(input.name, given);
   if (input.none || input.counts.size() > 1) require_in_range(input, given);
   return given;
@@ -244,10 +269,11 @@ void add_forward_options(CLI::App& command, ForwardOptions& o) {
       ->capture_default_str();
   command.add_flag("--gradients", o.gradients,
                    "also write grad.NAME for each parameter, named and stored as in the weights");
+  command.footer(kMore);
 }
 
 void forward(const ForwardOptions& o) {
-  const std::string output = replaceable("--output", o.output, {o.batch, weights_file(o)});
+  const std::string output = replaceable("--output", o.output, "results", {o.batch, weights_file(o)});
   const nn::DtypeScope dtype(o.dtype == "f64" ? DType::f64 : DType::f32);
   StateDict batch = nn::SafetensorsFile(o.batch).read_all();
   Loaded loaded = load(o, 1);
@@ -284,8 +310,10 @@ void forward(const ForwardOptions& o) {
       }
     }
   }
-  require_replaceable("--output", output, "weights");  // a file may have come meanwhile
-  replace_durably(Files::system(), output, [&](const Sink& sink) { nn::write_safetensors(results, sink); });
+  require_replaceable("--output", output, "results");  // a file may have come meanwhile
+  replace_durably(Files::system(), output, [&](const Sink& sink) {
+    nn::write_safetensors(results, sink, {{"holds", "results"}});
+  });
 }
 
 void add_convert_options(CLI::App& command, ConvertOptions& o) {
@@ -294,11 +322,13 @@ void add_convert_options(CLI::App& command, ConvertOptions& o) {
   command.add_option("out", o.output, "safetensors file to write")->required();
   command.add_option(
       "--names", o.names,
-      "the library whose names and layouts to write, as torchvision; without it, Tandem's own");
+      "the library whose names and layouts to write: torchvision, timm, huggingface, or torch, of which a network has "
+      "some; without it, Tandem's own");
+  command.footer(kMore);
 }
 
 void convert_weights(const ConvertOptions& o) {
-  const std::string output = replaceable("out", o.output, {weights_file(o)});
+  const std::string output = replaceable("out", o.output, "weights", {weights_file(o)});
   nn::file_layout(*make(o, 1).module, o.names);  // throws
   const Loaded loaded = load(o, 1);
   require_replaceable("out", output, "weights");  // a file may have come meanwhile

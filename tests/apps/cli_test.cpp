@@ -476,7 +476,8 @@ TEST_F(Cli, SummarizesNetworksForTheirPurposes) {
   EXPECT_NEAR(flops, resnet.at("flops").get<double>(), 1);
   EXPECT_GT(resnet.at("activation_bytes"), 0);
   const Ended clicks = run(kTandem + "summary dlrm --for clicks");
-  EXPECT_NE(std::string::npos, clicks.out.find("dlrm on f32[1, 13], i32[1, 26, 1]")) << clicks.out;
+  EXPECT_NE(std::string::npos, clicks.out.find("dlrm for clicks, on f32[1, 13], i32[1, 26, 1]"))
+      << clicks.out;
   EXPECT_NE(std::string::npos, clicks.out.find("39155841")) << clicks.out;
   expect_refused(kTandem + "summary gpt2 --for imagenet", {"'gpt2'", "imagenet", "vit_b_16"});
   expect_refused(kTandem + "summary gpt2 --for speech", {"speech", "clicks"});

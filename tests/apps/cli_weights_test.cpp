@@ -186,6 +186,11 @@ TEST_F(CliWeights, OldFilesOfBertAndGpt2AreRead) {
   expect_refused(
       forward("bert_base", file("old"), kOriginals + "bert/batch.safetensors"),
       {"cls.predictions.decoder.weight", "differs from", "word_embeddings", "one parameter for both"});
+  old["bert.cls.predictions.decoder.weight"] = old.at("cls.predictions.decoder.weight");
+  old.erase("cls.predictions.decoder.weight");
+  write_batch("old/model.safetensors", old);
+  expect_refused(forward("bert_base", file("old"), kOriginals + "bert/batch.safetensors"),
+                 {"'bert.cls.predictions.decoder.weight', f32[50, 24], differs from"});
 
   StateDict gpt2 = SafetensorsFile(kOriginals + "gpt2/model.safetensors").read_all();
   gpt2["transformer.h.0.attn.bias"] = Tensor::zeros({DType::f32, {1, 1, 12, 12}});
@@ -244,7 +249,9 @@ TEST_F(CliWeights, AConfigThatContradictsTheWeightsIsNamed) {
   refused("gpt2", "gpt2", "n_layer", 3, {"missing: transformer.h.2.attn", "config.json"});
   refused("gpt2", "gpt2", "n_embd", 48,
           {"mismatched: transformer.h.0.attn.c_attn.bias: f32[72], the model's f32[144]", "more"});
-  refused("gpt2", "gpt2", "n_head", 5, {"a GPT-2's 5 heads do not divide its width of 24"});
+  refused("gpt2", "gpt2", "n_head", 5, {"config.json", "a GPT-2's 5 heads do not divide its width of 24"});
+  refused("gpt2", "gpt2", "n_embd", 1 << 23,
+          {"config.json", "a GPT-2 of 2 blocks that are 8388608 wide", "memory"});
   refused("gpt2", "gpt2", "n_inner", 40, {"n_inner", "40", "96"});
   refused("gpt2", "gpt2", "num_attention_heads", 3, {"n_head", "num_attention_heads"});
   refused("gpt2", "gpt2", "scale_attn_by_inverse_layer_idx", true, {"scale_attn_by_inverse_layer_idx"});
@@ -359,6 +366,8 @@ TEST_F(CliWeights, IdsOutsideATableOfABertAreRefused) {
           {"bert.embeddings.word_embeddings: embedding(", "index 50 of sample 0, position 1", "0 to 49"});
   refused({{"input_ids", good}, {"token_type_ids", ids({0, 0, 2}, {1, 3})}},
           {"bert.embeddings.token_type_embeddings: embedding(", "index 2 of sample 0, position 2", "0 to 1"});
+  refused({{"input_ids", good}, {"labels", good}, {"next_sentence_label", ids({2}, {1})}},
+          {"'next_sentence_label': index 2 of sample 0 is outside the range 0 to 1"});
   refused({{"input_ids", Tensor::zeros({DType::i64, {1, 13}})}},
           {"bert: ", "at most 12 positions", "[1, 13]"});
 }
@@ -375,11 +384,33 @@ TEST_F(CliWeights, OnlyRegularFilesThatAreNotReadAreReplaced) {
   expect_refused(forward_to("/dev/null"), {"/dev/null", "not a regular file"});
   expect_refused(forward_to(file("batch")), {"would replace", "which is read"});
   expect_refused(forward_to(file("gpt2/model.safetensors")), {"would replace", "which is read"});
-  write_batch("target", {});
+  write_batch("weights", {});  // which results do not replace
+  expect_refused(forward_to(file("weights")), {"--output", "weights", "did not write it as results"});
   fs::create_symlink(file("target"), file("link"));
+  expect_refused(forward_to(file("link")), {"--output", "link", "leads nowhere"});
+  EXPECT_TRUE(fs::is_symlink(file("link")));
+  ASSERT_TRUE(succeeds(forward_to(file("target"))));
+  expect_refused(kTandem + "convert-weights gpt2 " + file("gpt2") + " " + file("target"),
+                 {"target", "did not write it as weights"});
   ASSERT_TRUE(succeeds(forward_to(file("link"))));
   EXPECT_TRUE(fs::is_symlink(file("link")));
   EXPECT_TRUE(SafetensorsFile(file("target")).tensors().contains("logits"));
+}
+
+TEST_F(CliWeights, OtherFilesOfWeightsAreNamed) {
+  const std::string batch = kOriginals + "gpt2/batch.safetensors";
+  write("net.pth", std::string("PK\x03\x04", 4) + std::string(100, 'x'));
+  expect_refused(forward("gpt2", file("net.pth"), batch), {"net.pth", "torch.save", "save_file"});
+  fs::create_directories(file("parts"));
+  write("parts/pytorch_model.bin", "PK");
+  expect_refused(forward("gpt2", file("parts"), batch), {"parts", "no model.safetensors", "max_shard_size"});
+  StateDict wide = SafetensorsFile(kOriginals + "gpt2/model.safetensors").read_all();
+  for (auto& [name, t] : wide) t = cast(t, DType::f64) + 1e300;
+  fs::copy(kOriginals + "gpt2", file("wide"));
+  fs::remove(file("wide/model.safetensors"));
+  write_batch("wide/model.safetensors", wide);
+  expect_refused(kTandem + "convert-weights gpt2 " + file("wide") + " " + file("other"),
+                 {"'transformer.h.0.attn.c_attn.bias' has 1e+300, which is too large for f32"});
 }
 
 // Tandem's attention gives 0 where there is nothing to see; the original reads the padding.
