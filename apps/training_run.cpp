@@ -280,7 +280,8 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Core
       .spans = options_.trace.empty() ? 0 : kSpansPerLane,
       .all_reduces = all_reduce_options(strategy, cores),
       .comms = comms(),
-      .spare = are_processes() ? mpi_->comm() : nullptr};
+      .spare = are_processes() ? mpi_->comm() : nullptr,
+      .log = is_main() ? log_info : std::function<void(const std::string&)>()};
 }
 
 // The policies that plan from bytes alone have set the strategy's groups.

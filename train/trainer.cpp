@@ -90,6 +90,7 @@ Trainer::Trainer(ModelArray models, DatasetPtr train, TrainerOptions options, Se
     s.cuts = balanced_cuts(forward(options_.batch_size / s.replicas / s.microbatches, true), s);
   plan_turns();
   prepare();
+  if (options_.log) std::ranges::for_each(dense_tables(), options_.log);
   for (std::size_t m = 0; m < options_.lr.size(); ++m) {
     const ArrayModel& model = models_[models_.size() > 1 ? m : 0];
     lr_schedules_.push_back(model.lr_schedule      ? model.lr_schedule(length_)

@@ -45,6 +45,8 @@ struct TrainerOptions {
   /// and after a failure. Otherwise ranks are threads, and `comms` can give their Comms, as for a Session.
   std::vector<std::unique_ptr<engine::Comm>> comms{};
   std::unique_ptr<engine::Comm> spare{};
+  std::function<void(const std::string&)>
+      log{};  ///< called, when the Trainer is made, with its dense_tables()
 };
 
 /// Throws Error if options are out of range, or do not fit together or the dataset to train on.

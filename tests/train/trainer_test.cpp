@@ -459,11 +459,17 @@ TEST_F(Trainers, SayWhyUpdatesOfTablesAreDense) {
   } words;
   words.initialize(run_seed());
   TrainerOptions o = options();
-  EXPECT_EQ(std::vector<std::string>{"the update of table 'table.weight' is dense: momentum moves every row"},
-            Trainer(words, samples(), std::move(o)).dense_tables());
+  const std::vector<std::string> why{"the update of table 'table.weight' is dense: momentum moves every row"};
+  std::vector<std::string> said;
+  const auto log = [&](const std::string& line) { said.push_back(line); };
+  o.log = log;
+  EXPECT_EQ(why, Trainer(words, samples(), std::move(o)).dense_tables());
+  EXPECT_EQ(why, said);
   o = options();
   o.strategy.optimizer = SgdOptions{};
+  o.log = log;
   EXPECT_EQ(std::vector<std::string>{}, Trainer(words, samples(), std::move(o)).dense_tables());
+  EXPECT_EQ(why, said);
 }
 
 }  // namespace
