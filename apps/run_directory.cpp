@@ -18,6 +18,7 @@
 
 #include "flags.h"
 #include "log.h"
+#include "made_directories.h"
 #include "output_file.h"
 #include "own_file.h"
 #include "resume.h"
@@ -86,29 +87,6 @@ std::shared_ptr<const void> locked(const std::string& directory) {
     throw Error(
         fmt::format("--output '{}': another run is writing there; choose another directory", directory));
   return lock;
-}
-
-// Makes a directory and its parents. Returns those that it made, the innermost first.
-std::vector<fs::path> created(const std::string& directory) {
-  std::error_code none;
-  std::vector<fs::path> made;
-  for (fs::path path(directory); !path.empty() && !fs::exists(path, none); path = path.parent_path())
-    made.push_back(path);
-  make_directories(Files::system(), directory);
-  return made;
-}
-
-void remove_empty(const std::vector<fs::path>& directories) {
-  std::error_code not_empty;
-  for (const fs::path& path : directories) fs::remove(path, not_empty);
-}
-
-// Removes them when the last copy of the result is gone, unless they hold something.
-std::shared_ptr<const std::vector<fs::path>> removed_if_empty(std::vector<fs::path> directories) {
-  return {new std::vector(std::move(directories)), [](const std::vector<fs::path>* made) {
-            remove_empty(*made);
-            delete made;
-          }};
 }
 
 // Whether a path, which may be empty, is a directory or something below it.
@@ -274,9 +252,9 @@ void RunDirectory::make() {
   constexpr int kAttempts = 10;
   std::string reason;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    std::vector<fs::path> made;
+    Directories made;
     try {
-      made = created(directory_);
+      made = make_with_parents(directory_);
     } catch (const Error& e) {
       reason = e.what();
       continue;

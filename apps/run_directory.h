@@ -1,5 +1,4 @@
 #pragma once
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <tandem/train/callbacks.h>
 #include <tandem/train/event_file.h>
 
+#include "made_directories.h"
 #include "summary_csv.h"
 #include "train_options.h"
 
@@ -82,7 +82,7 @@ class RunDirectory {
   std::shared_ptr<const void> lock_;
   std::vector<std::shared_ptr<const void>> model_locks_;
   // Those that this made, the innermost first; removed with it if nothing was written, before the lock goes.
-  std::shared_ptr<const std::vector<std::filesystem::path>> created_;
+  std::shared_ptr<const Directories> created_;
   std::ofstream metrics_;
   SummaryCsv csv_;
   std::optional<EventFile> events_;
