@@ -32,9 +32,9 @@ AttentionSize attention_size(const AttentionForm& form, TypesView inputs);
 /// q (N,T,C), k and v (N,S,C), or all in one (N,T,3C) [, mask bool (N,S)] [, seed i64 []] -> y (N,T,C),
 /// log_sums (N,heads,T). In each head, which is C/heads neighboring features, y = softmax(scale·q·kᵀ)·v, over
 /// the keys that the query may see: those whose mask is true and, if causal, that do not come after it. A
-/// query that may see none gives 0. All of q, k and v must be finite, also keys that nobody may see. log_sums
-/// are the logarithms of the sums of exponentials, f64 if q is f64, otherwise f32. No array of T·S elements
-/// exists.
+/// query that may see none gives 0. q, k and v must be finite; this includes keys that the mask hides.
+/// log_sums are the logarithms of the sums of exponentials, f64 if q is f64, otherwise f32. No array of T·S
+/// elements exists.
 ///
 /// Dropout works on the weights, as DropoutOp on an array (N,heads,T,S).
 class AttentionOp final : public Op {
@@ -82,8 +82,9 @@ struct AttentionOptions {
 };
 
 /// Returns softmax(scale·q·kᵀ)·v for each head, (N,T,C), for queries q (N,T,C), keys k and values v (N,S,C).
-/// A query that may see no key gives 0. Keys and values must be finite, also those that are hidden. Throws
-/// Error naming shapes that do not fit. (Vaswani et al., 2017; computed tile by tile as by Dao et al., 2022.)
+/// A query that may see no key gives 0. q, k and v must be finite; this includes keys that the mask hides.
+/// Throws Error naming shapes that do not fit. (Vaswani et al., 2017; computed tile by tile as by Dao et al.,
+/// 2022.)
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
 /// The same for queries, keys and values side by side, (N,T,3C).
 Tensor attention(const Tensor& qkv, const AttentionOptions& options);
