@@ -32,7 +32,8 @@ std::vector<ValueVerdict> explain(const MemoryProblem& problem, const MemoryPlan
     of.is_swapped = evicted.swapped.contains(of.value);
     of.is_recomputed = evicted.recomputed.contains(of.value);
   }
-  MemoryMachine machine(problem, plan.resident_at_start, plan.host_at_start);
+  MemoryMachine machine(problem);
+  machine.begin(plan.resident_at_start, plan.host_at_start);
   for (const MemoryStep& s : plan.steps) {
     const double begin = machine.clock_ms();
     machine.execute(s);

@@ -11,19 +11,27 @@ namespace tandem::engine {
 
 using Kind = MemoryValue::Kind;
 
-MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int>& resident_at_start,
-                             const std::vector<int>& host_at_start)
-    : problem_(problem), values_(problem.values.size()) {
-  add_bytes(problem.static_bytes);
-  for (std::size_t v = 0; v < values_.size(); ++v)
+MemoryMachine::MemoryMachine(const MemoryProblem& problem)
+    : problem_(problem), inputs_alone_(problem.values.size()) {
+  for (std::size_t v = 0; v < inputs_alone_.size(); ++v)
     if (problem.values[v].kind == Kind::input) {
-      values_[v].resident = values_[v].defined = true;
-      add_bytes(problem.values[v].bytes);
+      inputs_alone_[v].resident = inputs_alone_[v].defined = true;
+      bytes_of_inputs_ += problem.values[v].bytes;
     }
   if (problem.is_ring())
     for (const MemoryNode& n : graph(0).nodes)
       if (n.phase == Phase::forward)
-        for (const int v : n.outputs) value(v).of_first_forward = true;
+        for (const int v : n.outputs) inputs_alone_[static_cast<std::size_t>(v)].of_first_forward = true;
+  for (int g = 0; g < std::ssize(problem.graphs); ++g)
+    first_.push_back(problem.is_ring() && g == 0 ? graph(g).forward_nodes() : 0);
+  begin();
+}
+
+void MemoryMachine::begin(const std::vector<int>& resident_at_start, const std::vector<int>& host_at_start) {
+  values_ = inputs_alone_;
+  live_ = 0;
+  cost_ = {};
+  add_bytes(problem_.static_bytes + bytes_of_inputs_);
   const auto check = [&](int v) {
     if (!at(v).of_first_forward)
       throw Error(fmt::format(
@@ -40,11 +48,10 @@ MemoryMachine::MemoryMachine(const MemoryProblem& problem, const std::vector<int
     check(v);
     value(v).on_host = value(v).on_host_at_start = true;
   }
-  for (int g = 0; g < std::ssize(problem.graphs); ++g) {
-    first_.push_back(problem.is_ring() && g == 0 ? graph(g).forward_nodes() : 0);
-    next_.push_back(first_.back());
-    runs_.push_back(0);
-  }
+  next_ = first_;
+  runs_.assign(first_.size(), 0);
+  executed_ = 0;
+  clock_ = to_host_ = from_host_ = 0;
 }
 
 void MemoryMachine::refuse(const std::string& why) const {

@@ -11,9 +11,10 @@ namespace tandem::engine {
 /// Keeps a reference to the problem.
 class MemoryMachine {
  public:
-  /// Begins a step, or the period of a ring, with these values on the device and on the host.
-  explicit MemoryMachine(const MemoryProblem& problem, const std::vector<int>& resident_at_start = {},
-                         const std::vector<int>& host_at_start = {});
+  /// Begins with inputs alone on the device.
+  explicit MemoryMachine(const MemoryProblem& problem);
+  /// Begins a step, or the period of a ring, again, with these values on the device and on the host.
+  void begin(const std::vector<int>& resident_at_start = {}, const std::vector<int>& host_at_start = {});
 
   void execute(const MemoryStep& step);
   /// Checks that the step or period is complete, and returns what it cost.
@@ -21,6 +22,7 @@ class MemoryMachine {
 
   std::int64_t live_bytes() const { return live_; }
   double clock_ms() const { return clock_; }  ///< of the compute lane
+  double stall_ms() const { return cost_.stall_ms; }
   bool is_resident(int v) const { return at(v).resident; }
   bool is_under_copy(int v) const { return at(v).copy != Value::none; }
   bool is_defined(int v) const { return at(v).defined; }     ///< or will be, when it was waited for
@@ -59,7 +61,8 @@ class MemoryMachine {
   void wait(int v);
 
   const MemoryProblem& problem_;
-  std::vector<Value> values_;
+  std::vector<Value> values_, inputs_alone_;  // now, and at the start if inputs alone are there
+  std::int64_t bytes_of_inputs_ = 0;
   std::vector<int> first_, next_;  // per graph: nodes
   std::vector<int> runs_;          // per graph: nodes that have run
   int executed_ = 0;

@@ -24,7 +24,8 @@ MemoryStep::Kind memory_step_kind(std::string_view name) {
 }
 
 std::vector<MemorySpan> spans_of(const MemoryProblem& problem, const MemoryPlan& plan) {
-  MemoryMachine machine(problem, plan.resident_at_start, plan.host_at_start);
+  MemoryMachine machine(problem);
+  machine.begin(plan.resident_at_start, plan.host_at_start);
   std::vector<MemorySpan> spans;
   for (const MemoryStep& step : plan.steps) {
     const double before = machine.clock_ms();
@@ -69,7 +70,8 @@ std::int64_t host_peak(const MemoryProblem& problem, const MemoryPlan& plan) {
 }
 
 MemoryCost replay(const MemoryProblem& problem, const MemoryPlan& plan) {
-  MemoryMachine machine(problem, plan.resident_at_start, plan.host_at_start);
+  MemoryMachine machine(problem);
+  machine.begin(plan.resident_at_start, plan.host_at_start);
   for (const MemoryStep& step : plan.steps) machine.execute(step);
   return machine.finish();
 }

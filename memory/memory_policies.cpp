@@ -26,18 +26,19 @@ MemoryDecisions vdnn(const MemoryProblem& problem, std::int64_t) {
 MemoryDecisions checkpoint(const MemoryProblem& problem, std::int64_t limit) {
   const std::vector<int> candidates = candidates_of(problem);
   const auto segment = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(candidates.size()))));
+  MemoryPlanner planner(problem);
   const auto decided = [&](bool tests) {
     MemoryDecisions d = retain_all(problem);
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       if ((i + 1) % segment == 0) continue;
       Treatment& t = d.values[static_cast<std::size_t>(candidates[i])];
       t = Treatment::recompute_and_keep;
-      if (tests && !plan_of(problem, d, limit)) t = Treatment::retain;  // a node of it cannot be repeated
+      if (tests && !planner.plan(d, limit)) t = Treatment::retain;  // a node of it cannot be repeated
     }
     return d;
   };
   MemoryDecisions all = decided(/*tests=*/false);
-  return plan_of(problem, all, limit) ? all : decided(/*tests=*/true);
+  return planner.plan(all, limit) ? all : decided(/*tests=*/true);
 }
 
 // The paper's greedy scheduler (algorithms B to F, as docs/memory.md settles them): swaps or recomputes one
@@ -50,12 +51,13 @@ class Greedy {
   };
   Greedy(const MemoryProblem& problem, std::int64_t limit, Options options)
       : p_(problem),
+        planner_(problem),
         limit_(limit),
         options_(options),
         lifetimes_(problem),
         first_readers_(first_readers(problem)),
         d_(retain_all(problem)),
-        now_(*plan_of(problem, d_, limit)),
+        now_(*planner_.plan(d_, limit)),
         left_(candidates_of(problem)),
         at_once_(1 + (std::max(1, static_cast<int>(left_.size())) - 1) / kPlannedOneByOne) {}
 
@@ -104,7 +106,7 @@ class Greedy {
       above -= p_.values[static_cast<std::size_t>(v)].bytes;
     }
     if (left_.size() == left.size()) return;
-    if (auto plan = plan_of(p_, d_, limit_)) {
+    if (auto plan = planner_.plan(d_, limit_)) {
       now_ = std::move(*plan);
     } else {  // one of them cannot be computed again
       d_ = before;
@@ -148,16 +150,16 @@ class Greedy {
     return found;
   }
 
-  Try try_recompute(int v) const {
+  Try try_recompute(int v) {
     Try t{v, d_, {}};
     treatment(t.decisions, v) = Treatment::recompute;
-    t.plan = plan_of(p_, t.decisions, limit_);
+    t.plan = planner_.plan(t.decisions, limit_);
     return t;
   }
-  Try try_swap(int v) const {
+  Try try_swap(int v) {
     Try t{v, d_, {}};
     treatment(t.decisions, v) = Treatment::swap;
-    t.plan = plan_of(p_, t.decisions, limit_);
+    t.plan = planner_.plan(t.decisions, limit_);
     if (!options_.multiplexes || !p_.is_ring()) return t;
     int most = next_after(v).forward_nodes();
     for (int tries = 0; tries < kMostMoves; ++tries) {
@@ -187,13 +189,13 @@ class Greedy {
     return count;
   }
   // Moves so many there. Returns whether that helps; if not, they stay.
-  bool move_forward(Try& t, int count) const {
+  bool move_forward(Try& t, int count) {
     const auto [graph, reader] = first_readers_[static_cast<std::size_t>(t.value)];
     const int forward = next_after(t.value).forward_nodes();
     MemoryDecisions moved = t.decisions;
     auto& before = moved.forward_before[static_cast<std::size_t>(graph)];
     for (std::size_t b = reader; b < before.size(); ++b) before[b] = std::min(before[b] + count, forward);
-    auto plan = plan_of(p_, moved, limit_);
+    auto plan = planner_.plan(moved, limit_);
     if (plan->cost.peak_bytes > std::max(limit_, t.plan->cost.peak_bytes) ||
         plan->cost.time_ms > t.plan->cost.time_ms)
       return false;
@@ -225,6 +227,7 @@ class Greedy {
   }
 
   const MemoryProblem& p_;
+  MemoryPlanner planner_;
   std::int64_t limit_;
   Options options_;
   Lifetimes lifetimes_;
@@ -254,6 +257,7 @@ class LocalSearch {
   enum class End : std::uint8_t { when_nothing_helps, when_one_fits };
   LocalSearch(const MemoryProblem& problem, std::int64_t limit, End end = End::when_nothing_helps)
       : p_(problem),
+        planner_(problem),
         limit_(limit),
         end_(end),
         candidates_(candidates_of(problem)),
@@ -282,7 +286,7 @@ class LocalSearch {
   bool try_plan(const MemoryDecisions& d) {
     if (left_ == 0) return false;
     --left_;
-    const auto plan = plan_of(p_, d, limit_, rank_);
+    const auto plan = planner_.plan(d, limit_, rank_);
     if (!plan) return false;
     best_ = d;
     rank_ = rank_of(plan->cost, limit_);
@@ -324,6 +328,7 @@ class LocalSearch {
   }
 
   const MemoryProblem& p_;
+  MemoryPlanner planner_;
   std::int64_t limit_;
   End end_;
   std::vector<int> candidates_, read_apart_;

@@ -11,10 +11,6 @@ struct NodePlace {
   int graph, node;
 };
 
-/// Returns the nodes of all graphs in the order in which one step runs them: of one graph its own order; of a
-/// ring the merged one that the decisions give, which begins with the first graph's backward pass.
-std::vector<NodePlace> merged_list(const MemoryProblem& problem, const MemoryDecisions& decisions);
-
 constexpr int kNoPlace = -1;
 
 /// Where a value is made and read, as places of the merged list.
@@ -25,12 +21,19 @@ struct Uses {
   int first_backward = kNoPlace;  ///< the first and last readers of backward and update
   int last_backward = kNoPlace;
   int updated = std::numeric_limits<int>::max();  ///< of a parameter: the first update that changes it
-  std::vector<int> forward{}, backward{};  ///< of one that is freed within a pass: all places of each pass
+  std::vector<int> forward{}, backward{};  ///< all places of each pass; where it is made is of the first
   bool in_forward = false;                 ///< forward makes it
   bool wraps = false;                      ///< backward reads it in the period after
 };
-/// Returns the uses of each value.
-std::vector<Uses> uses_of(const MemoryProblem& problem, const MemoryDecisions& decisions,
-                          const std::vector<NodePlace>& list);
+
+/// The nodes of all graphs in the order in which one step runs them.
+struct MergedList {
+  std::vector<NodePlace> nodes;
+  std::vector<Uses> uses;  ///< by place in MemoryProblem::values
+};
+
+/// Of one graph the list is its own order; of a ring the merged one that decisions give
+/// (MemoryDecisions::forward_before), which begins with the first graph's backward pass.
+MergedList merged_list(const MemoryProblem& problem, const std::vector<std::vector<int>>& forward_before);
 
 }  // namespace tandem::engine

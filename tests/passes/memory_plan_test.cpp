@@ -28,7 +28,7 @@ MemoryDecisions drawn_decisions(const MemoryProblem& p, std::mt19937_64& rng) {
   const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
   MemoryDecisions d = retain_all(p);
   for (Treatment& t : d.values) {
-    t = static_cast<Treatment>(draw(0, 3));
+    t = static_cast<Treatment>(draw(0, 5));
     if (t == Treatment::swap && !p.can_copy()) t = Treatment::retain;
   }
   for (auto& before : d.forward_before)
@@ -79,6 +79,34 @@ TEST(MemoryPlan, ABoundDecidesWhetherThereIsAPlanAndNotWhich) {
   }
   EXPECT_GT(found, 400);
   EXPECT_GT(refused, 400);
+}
+
+// What a planner has made before does not show in its next plan.
+TEST(MemoryPlan, APlannerOfManyPlansMakesTheSame) {
+  auto rng = generator("plans of one planner");
+  const auto draw = [&](int least, int most) { return std::uniform_int_distribution(least, most)(rng); };
+  int found = 0, refused = 0;
+  for (int i = 0; i < 60; ++i) {
+    const MemoryProblem p = drawn_problem(rng, 1 + i % 4, draw(1, 9));
+    MemoryPlanner planner(p);
+    for (int k = 0; k < 20; ++k) {
+      SCOPED_TRACE(::testing::Message() << i << ", " << k);
+      const MemoryDecisions d = drawn_decisions(p, rng);
+      const std::int64_t limit = draw(50, 800);
+      const PlanRank bound = k % 3 == 0 ? kWorst : PlanRank{draw(0, 200), draw(1, 200)};
+      const auto alone = plan_of(p, d, limit, bound), plan = planner.plan(d, limit, bound);
+      ASSERT_EQ(alone.has_value(), plan.has_value());
+      ++(plan ? found : refused);
+      if (!plan) continue;
+      EXPECT_EQ(alone->plan.steps, plan->plan.steps);
+      EXPECT_EQ(alone->plan.resident_at_start, plan->plan.resident_at_start);
+      EXPECT_EQ(alone->plan.host_at_start, plan->plan.host_at_start);
+      EXPECT_EQ(alone->cost.peak_bytes, plan->cost.peak_bytes);
+      EXPECT_EQ(alone->cost.time_ms, plan->cost.time_ms);
+    }
+  }
+  EXPECT_GT(found, 200);
+  EXPECT_GT(refused, 200);
 }
 
 // While an instruction is carried out, the host has the values whose next copy comes from there, and those
