@@ -133,9 +133,8 @@ std::vector<double> limits_of(const std::optional<double>& all, std::span<const 
   for (const ModelOptions& model : each) limits.push_back((model.*own).value_or(kNone));
   if (each.empty() && all) limits.push_back(*all);
   const bool differ = std::ranges::any_of(limits, [&](double limit) { return limit != limits[0]; });
-  if (!limits.empty() && !differ) limits.resize(1);
-  if (!limits.empty() && !differ && limits[0] == kNone) limits.clear();
-  return limits;
+  if (limits.empty() || differ) return limits;
+  return limits[0] == kNone ? std::vector<double>{} : std::vector{limits[0]};
 }
 
 // The graph without its assigns (to untrained state), which `assigns` keeps for later. Value ids stay.
