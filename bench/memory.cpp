@@ -220,6 +220,113 @@ void gaps(int count, const std::vector<int>& layers) {
   }
 }
 
+// Hill climbing from decisions that are drawn again and again, for so many seconds.
+class Restarts {
+ public:
+  Restarts(const MemoryProblem& p, std::int64_t limit)
+      : p_(p), limit_(limit), planner_(p), candidates_(candidates_of(p)), apart_(read_apart(p)) {
+    if (p.can_copy()) treatments_.push_back(Treatment::swap);
+  }
+
+  PlanRank run(double seconds) {
+    PlanRank best = kWorst;
+    for (end_ = steady_seconds() + seconds; steady_seconds() < end_; ++restarts_) {
+      start();
+      while (climb() && steady_seconds() < end_) {
+      }
+      best = std::min(best, rank_);
+    }
+    return best;
+  }
+  int restarts() const { return restarts_; }
+
+ private:
+  std::size_t draw(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(rng_); }
+  void start() {
+    now_ = retain_all(p_);
+    const std::size_t share = draw(4);  // of values that stay, in quarters
+    for (const int v : candidates_)
+      if (draw(4) >= share) now_.values[static_cast<std::size_t>(v)] = treatments_[draw(treatments_.size())];
+    for (int g = 0; g < std::ssize(now_.forward_before); ++g) {
+      auto& before = now_.forward_before[static_cast<std::size_t>(g)];
+      const int forward = p_.graphs[static_cast<std::size_t>(p_.next_in_ring(g))].forward_nodes();
+      for (int& b : before) b = static_cast<int>(draw(static_cast<std::size_t>(forward) + 1));
+      std::ranges::sort(before);
+    }
+    rank_ = kWorst;
+    try_plan(now_);
+  }
+  bool try_plan(const MemoryDecisions& d) {
+    const auto plan = planner_.plan(d, limit_, rank_);
+    if (!plan) return false;
+    now_ = d;
+    rank_ = rank_of(plan->cost, limit_);
+    return true;
+  }
+  bool change(int v, Treatment t) {
+    MemoryDecisions d = now_;
+    return std::exchange(d.values[static_cast<std::size_t>(v)], t) != t && try_plan(d);
+  }
+  // Tries each change of one decision, in a drawn order. Returns whether one helped.
+  bool climb() {
+    bool any = false;
+    std::ranges::shuffle(candidates_, rng_);
+    for (const int v : candidates_)
+      for (const Treatment t : treatments_) any = change(v, t) || any;
+    for (const int v : apart_)
+      for (const Treatment t : {Treatment::recompute_each, Treatment::recompute_in_backward})
+        any = change(v, t) || any;
+    for (std::size_t i = 0; p_.is_ring() && i < candidates_.size(); ++i) {
+      MemoryDecisions d = now_;
+      auto& before = d.forward_before[draw(d.forward_before.size())];
+      const int more = draw(2) == 0 ? 1 : -1;
+      for (std::size_t b = draw(before.size()); b < before.size(); ++b)
+        before[b] = std::max(0, before[b] + more);
+      for (std::size_t b = 1; b < before.size(); ++b) before[b] = std::max(before[b], before[b - 1]);
+      any = try_plan(d) || any;
+    }
+    return any;
+  }
+
+  const MemoryProblem& p_;
+  std::int64_t limit_;
+  MemoryPlanner planner_;
+  std::vector<int> candidates_, apart_;
+  std::vector<Treatment> treatments_{Treatment::retain, Treatment::recompute, Treatment::recompute_and_keep};
+  MemoryDecisions now_;
+  PlanRank rank_ = kWorst;
+  double end_ = 0;
+  int restarts_ = 0;
+  std::mt19937_64 rng_{4};
+};
+
+// How much longer mu-two+'s plan takes than the best of these.
+void compare_restarts(const std::string& name, const MemoryProblem& p, std::int64_t limit, double seconds) {
+  const MemoryCost ours = memory_policy("mu-two+").make(p, limit).cost;
+  Restarts search(p, limit);
+  const PlanRank theirs = search.run(seconds);
+  fmt::print("{}: mu-two+ {:.2f} ms{}, {:.0f} s of {} restarts {:.2f} ms{}; {:+.2f} %\n", name, ours.time_ms,
+             ours.peak_bytes > limit ? ", over the limit" : "", seconds, search.restarts(), theirs.second,
+             theirs.first > 0 ? ", over the limit" : "", 100 * (ours.time_ms / theirs.second - 1));
+}
+void compare_restarts(const std::string& file, const std::vector<double>& shares, double seconds) {
+  const MemoryProblem p = read_memory_problem(file);
+  const std::int64_t whole = memory_policy("none").make(p, 0).cost.peak_bytes - p.static_bytes;
+  for (const double share : shares)
+    compare_restarts(fmt::format("{}, {:.0f} %", file, 100 * share), p,
+                     p.static_bytes + static_cast<std::int64_t>(share * static_cast<double>(whole)), seconds);
+}
+void compare_restarts(int count, double seconds) {
+  std::mt19937_64 rng(5);
+  for (int i = 0; i < count; ++i) {
+    const int graphs = 1 + i % 2, layers = std::uniform_int_distribution(50, 200)(rng) / graphs;
+    const MemoryProblem p = random_problem(rng, layers, graphs);
+    const std::int64_t limit = share_of(p, std::uniform_real_distribution<double>(0, 0.9)(rng));
+    compare_restarts(fmt::format("{} of {} layers", graphs == 1 ? "a graph" : "a pair", layers), p, limit,
+                     seconds);
+  }
+}
+
 // How often another policy's plan is faster than mu-two+'s, for graphs of 100 to 400 nodes.
 void compare_policies(int count) {
   std::mt19937_64 rng(3);
@@ -260,6 +367,8 @@ int main(int argc, char** argv) {
   CLI::App app{"Measures training within a memory budget, and the planners of memory.", "bench_memory"};
   tandem::bench::Options o;
   int count = 200, compared = 0;
+  double restarts = 0;
+  std::string file;
   bool large = false;
   std::vector<int> layers{6, 2};
   app.add_option("network", o.network, "network to train")->capture_default_str();
@@ -282,11 +391,22 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--compare", compared, "random graphs of 100 to 400 nodes to compare all policies on")
       ->capture_default_str();
+  app.add_option(
+         "--restarts", restarts,
+         "seconds of hill climbing from random decisions to compare mu-two+ with, on each of the graphs "
+         "of --compare, or of --shares of --graph; 0: none")
+      ->capture_default_str();
+  app.add_option("--graph", file, "a memory problem that --dump-profile has written, for --restarts");
   app.add_flag("--large", large, "plan 2,000 nodes");
   return tandem::apps::run_program(app, argc, argv, [&] {
     if (o.rounds > 0) tandem::bench::measure(o);
     if (large) tandem::bench::plan_large();
     if (count > 0) tandem::bench::gaps(count, layers);
-    if (compared > 0) tandem::bench::compare_policies(compared);
+    if (!file.empty())
+      tandem::bench::compare_restarts(file, o.shares, restarts);
+    else if (restarts > 0)
+      tandem::bench::compare_restarts(compared, restarts);
+    else if (compared > 0)
+      tandem::bench::compare_policies(compared);
   });
 }
