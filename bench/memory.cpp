@@ -305,9 +305,11 @@ void compare_restarts(const std::string& name, const MemoryProblem& p, std::int6
   const MemoryCost ours = memory_policy("mu-two+").make(p, limit).cost;
   Restarts search(p, limit);
   const PlanRank theirs = search.run(seconds);
-  fmt::print("{}: mu-two+ {:.2f} ms{}, {:.0f} s of {} restarts {:.2f} ms{}; {:+.2f} %\n", name, ours.time_ms,
+  const bool both_fit = ours.peak_bytes <= limit && theirs.first == 0;
+  fmt::print("{}: mu-two+ {:.2f} ms{}, {:.0f} s of {} restarts {:.2f} ms{}{}\n", name, ours.time_ms,
              ours.peak_bytes > limit ? ", over the limit" : "", seconds, search.restarts(), theirs.second,
-             theirs.first > 0 ? ", over the limit" : "", 100 * (ours.time_ms / theirs.second - 1));
+             theirs.first > 0 ? ", over the limit" : "",
+             both_fit ? fmt::format("; {:+.2f} %", 100 * (ours.time_ms / theirs.second - 1)) : "");
 }
 void compare_restarts(const std::string& file, const std::vector<double>& shares, double seconds) {
   const MemoryProblem p = read_memory_problem(file);
@@ -394,19 +396,18 @@ int main(int argc, char** argv) {
   app.add_option(
          "--restarts", restarts,
          "seconds of hill climbing from random decisions to compare mu-two+ with, on each of the graphs "
-         "of --compare, or of --shares of --graph; 0: none")
+         "of --compare, and for --shares of --graph; 0: none")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--graph", file, "a memory problem that --dump-profile has written, for --restarts");
+  app.add_option("--graph", file, "a memory problem that --dump-profile has written, for --restarts")
+      ->needs("--restarts");
   app.add_flag("--large", large, "plan 2,000 nodes");
   return tandem::apps::run_program(app, argc, argv, [&] {
     if (o.rounds > 0) tandem::bench::measure(o);
     if (large) tandem::bench::plan_large();
     if (count > 0) tandem::bench::gaps(count, layers);
-    if (!file.empty())
-      tandem::bench::compare_restarts(file, o.shares, restarts);
-    else if (restarts > 0)
-      tandem::bench::compare_restarts(compared, restarts);
-    else if (compared > 0)
-      tandem::bench::compare_policies(compared);
+    if (compared > 0) tandem::bench::compare_policies(compared);
+    if (restarts > 0) tandem::bench::compare_restarts(compared, restarts);
+    if (restarts > 0 && !file.empty()) tandem::bench::compare_restarts(file, o.shares, restarts);
   });
 }
