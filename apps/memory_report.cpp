@@ -10,6 +10,7 @@
 #include <tandem/core/base/units.h>
 #include <tandem/dist/link.h>
 #include <tandem/memory/memory_explanation.h>
+#include <tandem/memory/memory_planner.h>
 
 #include "log.h"
 

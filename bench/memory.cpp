@@ -8,6 +8,7 @@
 #include <tandem/core/base/units.h>
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/core/runtime/profile.h>
+#include <tandem/memory/memory_planner.h>
 #include <tandem/memory/memory_policies.h>
 #include <tandem/plan/build.h>
 

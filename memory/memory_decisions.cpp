@@ -22,10 +22,6 @@ MemoryDecisions retain_all(const MemoryProblem& problem) {
   return d;
 }
 
-PlanRank rank_of(const MemoryCost& cost, std::int64_t limit) {
-  return {std::max<std::int64_t>(0, cost.peak_bytes - limit), cost.time_ms};
-}
-
 std::vector<int> candidates_of(const MemoryProblem& problem) {
   std::vector<int> found;
   for (const MemoryGraph& graph : problem.graphs) {

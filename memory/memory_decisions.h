@@ -1,12 +1,7 @@
 #pragma once
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <optional>
-#include <utility>
 #include <vector>
 
-#include <tandem/memory/memory_plan.h>
+#include <tandem/memory/memory_problem.h>
 
 namespace tandem::engine {
 
@@ -38,41 +33,5 @@ MemoryDecisions retain_all(const MemoryProblem& problem);
 std::vector<int> candidates_of(const MemoryProblem& problem);
 /// Returns intermediate values that forward makes and one pass uses twice, with other nodes between.
 std::vector<int> read_apart(const MemoryProblem& problem);
-
-/// A plan, and what it costs.
-struct CostedPlan {
-  MemoryPlan plan;
-  MemoryCost cost;
-};
-
-/// How far a plan is above a limit in bytes, and its time in ms. The smaller, the better.
-using PlanRank = std::pair<std::int64_t, double>;
-PlanRank rank_of(const MemoryCost& cost, std::int64_t limit);
-/// Every plan ranks below this.
-inline constexpr PlanRank kWorst{std::numeric_limits<std::int64_t>::max(),
-                                 std::numeric_limits<double>::infinity()};
-
-/// Turns decisions into lists of instructions. Values are freed at their last use. A swapped value leaves
-/// after its last forward reader, and its memory is free where the copy has ended, or earlier, after a wait,
-/// where the limit needs it. It comes back as late as still avoids a stall, as far as the limit allows. The
-/// plan can exceed the limit all the same. One planner makes many plans, one after the other, in memory that
-/// it keeps, as a search wants. It keeps a reference to the problem.
-class MemoryPlanner {
- public:
-  explicit MemoryPlanner(const MemoryProblem& problem);
-  ~MemoryPlanner();
-
-  /// Returns nothing if a value cannot be computed again, or if the plan does not rank below `bound`, which
-  /// is often known long before the plan is.
-  std::optional<CostedPlan> plan(const MemoryDecisions& decisions, std::int64_t limit,
-                                 const PlanRank& bound = kWorst);
-
- private:
-  class Lists;
-  std::unique_ptr<Lists> lists_;
-};
-/// Returns the plan of a planner that makes no other.
-std::optional<CostedPlan> plan_of(const MemoryProblem& problem, const MemoryDecisions& decisions,
-                                  std::int64_t limit, const PlanRank& bound = kWorst);
 
 }  // namespace tandem::engine

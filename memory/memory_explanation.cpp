@@ -2,6 +2,7 @@
 
 #include <tandem/memory/lifetimes.h>
 #include <tandem/memory/memory_machine.h>
+#include <tandem/memory/memory_planner.h>
 
 namespace tandem::engine {
 

@@ -69,6 +69,10 @@ std::int64_t host_peak(const MemoryProblem& problem, const MemoryPlan& plan) {
   return peak;
 }
 
+PlanRank rank_of(const MemoryCost& cost, std::int64_t limit) {
+  return {std::max<std::int64_t>(0, cost.peak_bytes - limit), cost.time_ms};
+}
+
 MemoryCost replay(const MemoryProblem& problem, const MemoryPlan& plan) {
   MemoryMachine machine(problem);
   machine.begin(plan.resident_at_start, plan.host_at_start);

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tandem/memory/memory_problem.h>
@@ -45,6 +47,19 @@ struct MemoryCost {
   double stall_ms = 0;          ///< of waits for copies
   double recompute_ms = 0;
 };
+
+/// A plan, and what it costs.
+struct CostedPlan {
+  MemoryPlan plan;
+  MemoryCost cost;
+};
+
+/// How far a plan is above a limit in bytes, and its time in ms. The smaller, the better.
+using PlanRank = std::pair<std::int64_t, double>;
+PlanRank rank_of(const MemoryCost& cost, std::int64_t limit);
+/// Every plan ranks below this.
+inline constexpr PlanRank kWorst{std::numeric_limits<std::int64_t>::max(),
+                                 std::numeric_limits<double>::infinity()};
 
 /// When a lane carried out an instruction of a plan: `run` and `recompute` on the compute lane, `wait` where
 /// that stood still, copies on a channel.

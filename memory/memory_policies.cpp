@@ -8,6 +8,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/named.h>
 #include <tandem/memory/lifetimes.h>
+#include <tandem/memory/memory_planner.h>
 #include <tandem/memory/optimal_plan.h>
 
 namespace tandem::engine {

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tandem/memory/memory_decisions.h>
+#include <tandem/memory/memory_plan.h>
 
 namespace tandem::engine {
 

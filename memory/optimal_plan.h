@@ -1,7 +1,7 @@
 #pragma once
 #include <optional>
 
-#include <tandem/memory/memory_decisions.h>
+#include <tandem/memory/memory_plan.h>
 
 namespace tandem::engine {
 

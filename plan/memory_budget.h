@@ -5,7 +5,7 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/schedule/lower.h>
-#include <tandem/memory/memory_decisions.h>
+#include <tandem/memory/memory_plan.h>
 #include <tandem/memory/step_problem.h>
 #include <tandem/plan/strategy.h>
 

@@ -10,6 +10,7 @@
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/core/schedule/verify.h>
 #include <tandem/memory/buffer_assignment.h>
+#include <tandem/memory/memory_planner.h>
 #include <tandem/memory/memory_policies.h>
 #include <tandem/memory/placement.h>
 #include <tandem/memory/step_problem.h>

@@ -9,6 +9,7 @@
 
 #include <tandem/memory/lifetimes.h>
 #include <tandem/memory/memory_machine.h>
+#include <tandem/memory/memory_planner.h>
 #include <tandem/memory/memory_policies.h>
 
 #include "drawn_memory_problem.h"

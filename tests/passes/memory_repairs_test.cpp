@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/memory/memory_planner.h>
 #include <tandem/memory/memory_policies.h>
 
 namespace tandem::testing {

@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/memory/memory_planner.h>
 #include <tandem/memory/memory_policies.h>
 #include <tandem/memory/optimal_plan.h>
 

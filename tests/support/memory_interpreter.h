@@ -1,5 +1,5 @@
 #pragma once
-#include <tandem/memory/memory_decisions.h>
+#include <tandem/memory/memory_plan.h>
 
 namespace tandem::testing {
 

@@ -1,5 +1,4 @@
-// How decisions become a list of instructions.
-#include <tandem/memory/memory_decisions.h>
+#include <tandem/memory/memory_planner.h>
 
 #include <algorithm>
 #include <deque>
