@@ -23,7 +23,7 @@ LowerBound::Away LowerBound::away(const Label& l, int number) const {
   const auto [g, n] = p_.maker[static_cast<std::size_t>(number)];
   double again = kNever;
   if (n >= 0 && p_.may_repeat(l, g, n))
-    if (const Set made = p_.set_of(p_.node(g, n).outputs); (made & p_.intermediate) == made)
+    if (const Set made = p_.made_by(g, n); (made & p_.intermediate) == made)
       again = p_.node(g, n).run_ms / std::popcount(made);
   return {copies_ ? p_.problem().copy_ms(v) : kNever, again,
           p_.problem().values[static_cast<std::size_t>(v)].bytes, left_after_first_reader(l, p_.set_of(v))};
@@ -33,7 +33,7 @@ void LowerBound::find_tight_places() {
   Set made_outputs = 0;
   for (int i = 0; i < p_.places(0); ++i) {
     const MemoryNode& n = p_.at(0, i);
-    const Set in = p_.set_of(n.inputs), out = p_.set_of(n.outputs), later = p_.read_later(0, i + 1);
+    const Set in = p_.read_at(0, i), out = p_.made_at(0, i), later = p_.read_later(0, i + 1);
     made_outputs |= out & p_.outputs;
     Tight t{i, later & p_.intermediate & ~(in | out), 0, {}};
     const Set there = in | out | made_outputs | (later & ~t.may_be_away);
@@ -79,7 +79,7 @@ std::vector<LowerBound::Way> LowerBound::ways_of(const Tight& t) const {
 double LowerBound::left_after_first_reader(const Label& l, Set s) const {
   for (int g = 0; g < p_.graphs(); ++g)
     for (int i = l.ran[static_cast<std::size_t>(g)]; i < p_.places(g); ++i)
-      if (p_.set_of(p_.at(g, i).inputs) & s) return p_.left_ms(g, i);
+      if (p_.read_at(g, i) & s) return p_.left_ms(g, i);
   return 0;
 }
 
@@ -92,10 +92,9 @@ double LowerBound::lost_ms(const Label& l, Set& made_again) const {
   while (lost != 0) {
     const auto [g, n] = p_.maker[static_cast<std::size_t>(std::countr_zero(lost))];
     if (n < 0 || !p_.may_repeat(l, g, n)) return kNever;
-    const MemoryNode& maker = p_.node(g, n);
-    const Set out = p_.set_of(maker.outputs);
-    ms += maker.run_ms;
-    const Set needed = p_.set_of(maker.inputs) & gone & ~made_again;
+    const Set out = p_.made_by(g, n);
+    ms += p_.node(g, n).run_ms;
+    const Set needed = p_.read_by(g, n) & gone & ~made_again;
     lost = (lost & ~out) | needed;
     made_again |= needed | out;
   }

@@ -49,7 +49,6 @@ class Search {
  private:
   Kind kind(int v) const { return numbered_.kind(v); }
   Set set_of(int v) const { return numbered_.set_of(v); }
-  Set set_of(const std::vector<int>& values) const { return numbered_.set_of(values); }
   std::int64_t bytes_of(Set s) const { return numbered_.bytes_of(s); }
 
   // A pair's period may begin with any of graph 0's activations on the device, on the host, on both or none.
@@ -129,7 +128,7 @@ class Search {
   // Runs a node, or repeats it; there is room for it.
   void compute(Label& l, int g, int n, bool again) const {
     const MemoryNode& node = numbered_.node(g, n);
-    const Set in = set_of(node.inputs), out = set_of(node.outputs), made = out & ~l.resident;
+    const Set in = numbered_.read_by(g, n), out = numbered_.made_by(g, n), made = out & ~l.resident;
     wait_for(l, in | (out & l.resident));
     for (const int v : node.outputs)
       if (made & set_of(v)) step(l, MemoryStep::Kind::alloc, v);
@@ -157,7 +156,7 @@ class Search {
   Set of_period_before(const Label& l) const {
     Set s = 0;
     for (int place = l.ran[0]; p_.is_ring() && place < numbered_.places(0); ++place)
-      if (const MemoryNode& n = numbered_.at(0, place); n.phase == Phase::forward) s |= set_of(n.outputs);
+      if (numbered_.at(0, place).phase == Phase::forward) s |= numbered_.made_at(0, place);
     return s;
   }
 
@@ -202,7 +201,7 @@ class Search {
   void source_goes(Label& l, int v) const {
     for (Set made = l.unread; made != 0; made &= made - 1) {
       const auto [g, n] = numbered_.maker[static_cast<std::size_t>(std::countr_zero(made))];
-      if (set_of(numbered_.node(g, n).inputs) & set_of(v)) l.unread &= ~(made & -made);
+      if (numbered_.read_by(g, n) & set_of(v)) l.unread &= ~(made & -made);
     }
   }
 
@@ -230,7 +229,7 @@ class Search {
       if (ran == numbered_.places(g)) continue;
       const int n = numbered_.order[static_cast<std::size_t>(g)][static_cast<std::size_t>(ran)];
       const MemoryNode& next = numbered_.node(g, n);
-      const Set in = set_of(next.inputs), out = set_of(next.outputs);
+      const Set in = numbered_.read_by(g, n), out = numbered_.made_by(g, n);
       if ((in & ~from.resident) != 0) continue;
       Label l = child();
       // What remains of the value's earlier life, as of a pair's period before, goes first.
@@ -252,7 +251,7 @@ class Search {
       const bool wraps = p_.is_ring() && g == 0;
       for (int n = 0; n < numbered_.places(g); ++n) {
         const MemoryNode& again = numbered_.node(g, n);
-        const Set in = set_of(again.inputs), out = set_of(again.outputs);
+        const Set in = numbered_.read_by(g, n), out = numbered_.made_by(g, n);
         if (again.phase != Phase::forward || (out & numbered_.intermediate) != out ||
             (out & ~from.resident) == 0)
           continue;

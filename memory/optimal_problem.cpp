@@ -22,9 +22,8 @@ NumberedProblem::NumberedProblem(const MemoryProblem& problem) : p_(problem) {
     std::vector<double> left(nodes.size() + 1, 0);
     std::vector<Set> read(nodes.size() + 1, 0);
     for (std::size_t i = nodes.size(); i-- > 0;) {
-      const MemoryNode& n = nodes[static_cast<std::size_t>(list[i])];
-      left[i] = left[i + 1] + n.run_ms;
-      read[i] = (read[i + 1] & ~set_of(n.outputs)) | set_of(n.inputs);
+      left[i] = left[i + 1] + node(g, list[i]).run_ms;
+      read[i] = (read[i + 1] & ~made_by(g, list[i])) | read_by(g, list[i]);
     }
     left_ms_.push_back(std::move(left));
     read_later_.push_back(std::move(read));
@@ -34,10 +33,7 @@ NumberedProblem::NumberedProblem(const MemoryProblem& problem) : p_(problem) {
 
 void NumberedProblem::number_values() {
   for (int v = 0; v < std::ssize(p_.values); ++v)
-    if (kind(v) != Kind::parameter) {
-      number_.emplace(v, static_cast<int>(values.size()));
-      values.push_back(v);
-    }
+    if (kind(v) != Kind::parameter) values.push_back(v);
   if (p_.graphs.size() > 2)
     throw Error(
         fmt::format("the optimal plan is searched for one graph or a pair; this problem has {} graphs",
@@ -46,14 +42,19 @@ void NumberedProblem::number_values() {
     throw Error(fmt::format(
         "the optimal plan is searched for at most {} values beside parameters; this problem has {}",
         kMostValues, values.size()));
-  for (std::size_t g = 0; g < p_.graphs.size(); ++g)
-    for (const MemoryNode& n : p_.graphs[g].nodes)
-      for (const int v : n.outputs) {
-        if (n.phase != Phase::forward) continue;
-        maker[static_cast<std::size_t>(number_.at(v))] = {static_cast<int>(g),
-                                                          static_cast<int>(&n - p_.graphs[g].nodes.data())};
-        of_forward |= set_of(v);
-      }
+  sets_.assign(p_.values.size(), 0);
+  for (std::size_t i = 0; i < values.size(); ++i) sets_[static_cast<std::size_t>(values[i])] = Set{1} << i;
+  for (int g = 0; g < std::ssize(p_.graphs); ++g) {
+    const auto& nodes = p_.graphs[static_cast<std::size_t>(g)].nodes;
+    std::vector<NodeSets>& sets = node_sets_.emplace_back();
+    for (int n = 0; n < std::ssize(nodes); ++n) {
+      sets.push_back({union_of(node(g, n).inputs), union_of(node(g, n).outputs)});
+      if (node(g, n).phase != Phase::forward) continue;
+      for (Set s = made_by(g, n); s != 0; s &= s - 1)
+        maker[static_cast<std::size_t>(std::countr_zero(s))] = {g, n};
+      of_forward |= made_by(g, n);
+    }
+  }
   for (const int v : values) {
     if (kind(v) == Kind::input) inputs |= set_of(v);
     if (kind(v) == Kind::output) outputs |= set_of(v);
@@ -64,10 +65,9 @@ void NumberedProblem::number_values() {
 
 // What backward reads, and the sources from which that could be made again.
 void NumberedProblem::find_crossing() {
-  const auto& nodes = p_.graphs[0].nodes;
-  for (auto n = nodes.rbegin(); n != nodes.rend(); ++n)
-    if (n->phase != Phase::forward || (set_of(n->outputs) & crossing) != 0)
-      crossing |= set_of(n->inputs) & of_forward;
+  for (int n = static_cast<int>(p_.graphs[0].nodes.size()) - 1; n >= 0; --n)
+    if (node(0, n).phase != Phase::forward || (made_by(0, n) & crossing) != 0)
+      crossing |= read_by(0, n) & of_forward;
 }
 
 void NumberedProblem::find_last_repeats(int g) {
@@ -82,10 +82,9 @@ void NumberedProblem::find_last_repeats(int g) {
         last[n] = i;
 }
 
-Set NumberedProblem::set_of(const std::vector<int>& of) const {
+Set NumberedProblem::union_of(const std::vector<int>& of) const {
   Set s = 0;
-  for (const int v : of)
-    if (kind(v) != Kind::parameter) s |= set_of(v);
+  for (const int v : of) s |= set_of(v);
   return s;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 #include <array>
-#include <map>
 #include <vector>
 
 #include <tandem/memory/memory_problem.h>
@@ -18,18 +17,30 @@ class NumberedProblem {
 
   const MemoryProblem& problem() const { return p_; }
   MemoryValue::Kind kind(int v) const { return p_.values[static_cast<std::size_t>(v)].kind; }
-  Set set_of(int v) const { return Set{1} << number_.at(v); }
-  /// Without the parameters.
-  Set set_of(const std::vector<int>& values) const;
+  /// Returns the set of one value; sets leave out parameters.
+  Set set_of(int v) const { return sets_[static_cast<std::size_t>(v)]; }
   /// Returns the value with this number.
   int value(int number) const { return values[static_cast<std::size_t>(number)]; }
   std::int64_t bytes_of(Set s) const;
   const MemoryNode& node(int g, int n) const {
     return p_.graphs[static_cast<std::size_t>(g)].nodes[static_cast<std::size_t>(n)];
   }
+  /// Return what graph g's node n reads, and what it makes.
+  Set read_by(int g, int n) const {
+    return node_sets_[static_cast<std::size_t>(g)][static_cast<std::size_t>(n)].in;
+  }
+  Set made_by(int g, int n) const {
+    return node_sets_[static_cast<std::size_t>(g)][static_cast<std::size_t>(n)].out;
+  }
   /// Returns graph g's node at a place of the period.
   const MemoryNode& at(int g, int place) const {
     return node(g, order[static_cast<std::size_t>(g)][static_cast<std::size_t>(place)]);
+  }
+  Set read_at(int g, int place) const {
+    return read_by(g, order[static_cast<std::size_t>(g)][static_cast<std::size_t>(place)]);
+  }
+  Set made_at(int g, int place) const {
+    return made_by(g, order[static_cast<std::size_t>(g)][static_cast<std::size_t>(place)]);
   }
   int graphs() const { return static_cast<int>(order.size()); }
   int places(int g) const { return static_cast<int>(order[static_cast<std::size_t>(g)].size()); }
@@ -62,12 +73,17 @@ class NumberedProblem {
   std::array<Maker, kMostValues> maker{};  ///< of each value of forward
 
  private:
+  Set union_of(const std::vector<int>& values) const;
   void number_values();
   void find_crossing();
   void find_last_repeats(int g);
 
   const MemoryProblem& p_;
-  std::map<int, int> number_;  // of a value, among `values`
+  struct NodeSets {
+    Set in, out;
+  };
+  std::vector<Set> sets_;                         // per value
+  std::vector<std::vector<NodeSets>> node_sets_;  // per graph and node
   std::vector<std::vector<double>> left_ms_;
   std::vector<std::vector<Set>> read_later_;
   std::vector<std::vector<int>> repeated_until_;  // per graph and node: as long as at most so many have run
