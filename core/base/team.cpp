@@ -126,6 +126,12 @@ TeamSize::~TeamSize() {
   omp_set_dynamic(dynamic_ ? 1 : 0);
 }
 
+#if defined(__GNUC__) && !defined(__clang__)
+void end_own_team() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
+#else
+void end_own_team() {}
+#endif
+
 namespace {
 // Lets this thread run on all cores that teams can use, and removes the settings that bind from the
 // environment of the program that it starts.
@@ -159,6 +165,7 @@ void prepare_teams(char** argv) {
 TeamSize::TeamSize(int threads)
     : outer_(1), outer_size_(std::exchange(team_size, threads)), dynamic_(false) {}
 TeamSize::~TeamSize() { team_size = outer_size_; }
+void end_own_team() {}
 void prepare_teams(char**) {}
 #endif
 

@@ -38,6 +38,12 @@ class TeamSize {
   bool dynamic_;
 };
 
+/// Ends the other threads of the calling thread's team; its next team starts new ones, in some tens of
+/// microseconds. Call it before other threads compute for it: libgomp counts all threads of a process, also
+/// those that sleep, and if they are more than the cores, every team that waits goes to sleep at once instead
+/// of spinning first. Does nothing with other OpenMP libraries, or in a parallel region.
+void end_own_team();
+
 /// Starts the program again if OpenMP's settings do not suit lanes; OpenMP reads them once, before `main`.
 /// Call it first in `main`. Does nothing without OpenMP.
 /// - A team that waits for its slowest thread, or for work, spins. libgomp spins for milliseconds and so

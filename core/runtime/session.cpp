@@ -9,6 +9,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/rng.h>
+#include <tandem/core/base/team.h>
 #include <tandem/core/runtime/gather.h>
 #include <tandem/core/runtime/memory_need.h>
 #include <tandem/core/runtime/session_telemetry.h>
@@ -307,6 +308,7 @@ std::int64_t Session::run_ranks(std::int64_t first_batch, std::int64_t batches, 
   if (!assigns && apart_) state_.share_untrained();
   apart_ = assigns;
   loaded_ = false;
+  end_own_team();
   const auto ran = [&] {
     return limit ? std::clamp<std::int64_t>(limit->end() - first_batch, 0, batches) : batches;
   };

@@ -17,6 +17,7 @@
 #include <tandem/core/base/team.h>
 #include <tandem/core/runtime/session.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/ops/init.h>
 #include <tandem/plan/build.h>
 
 #include "temporary_directory.h"
@@ -103,6 +104,37 @@ TEST(ShareOfCores, PartsAreEqualOrAllIsLeft) {
     const std::set<int> own{core};
     EXPECT_EQ(cores_of_share({part++, count}), std::pair(own, own));
   }
+}
+
+// The ids of the threads of this process.
+std::set<std::string> threads_of_process() {
+  std::set<std::string> ids;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
+    ids.insert(thread.path().filename());
+  return ids;
+}
+
+// Lanes wait longer for a thread that is late if no other team sleeps (core/base/team.h).
+TEST(Session, TheCallersTeamEndsBeforeLanesRun) {
+  const Job job = small_residual_job();
+  std::set<std::string> team, left;
+  std::thread([&] {  // a new thread has no team yet
+    const std::set<std::string> before = threads_of_process();
+    const TeamSize two(2);
+    init::uniform({DType::f32, {1 << 20}}, -1, 1, "weights", 0);
+    for (const std::string& thread : threads_of_process())
+      if (!before.contains(thread)) team.insert(thread);
+    JobHost host(job, 1);
+    Session session(build(trace_job(job, job.batch_size), Strategy()), thread_comms(1), host);
+    session.load(initial_state(job));
+    session.run(0, 1);
+    for (const std::string& thread : threads_of_process())
+      if (team.contains(thread)) left.insert(thread);
+  })
+      .join();
+  if (team.empty()) GTEST_SKIP() << "without OpenMP there are no teams";
+  EXPECT_EQ(team.size(), 1U);
+  EXPECT_EQ(left, std::set<std::string>());
 }
 
 // A container of two and a half cores, in a group of four.
