@@ -1,7 +1,5 @@
 #include <tandem/memory/memory_decisions.h>
 
-#include <algorithm>
-
 namespace tandem::engine {
 namespace {
 

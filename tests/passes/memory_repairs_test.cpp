@@ -8,6 +8,8 @@
 #include <tandem/memory/memory_planner.h>
 #include <tandem/memory/memory_policies.h>
 
+#include "written_memory_problem.h"
+
 namespace tandem::testing {
 using namespace engine;
 namespace {
@@ -16,26 +18,10 @@ using Kind = MemoryValue::Kind;
 using Step = MemoryStep::Kind;
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max() / 2;
 
-// A graph that is written by hand: values by name.
-class Written {
- public:
-  MemoryProblem problem{{}, {}, {.bytes_per_ms = 10}, 0};
-
-  int value(std::int64_t bytes, Kind kind = Kind::intermediate) {
-    problem.values.push_back({std::ssize(problem.values), bytes, kind});
-    return static_cast<int>(std::ssize(problem.values)) - 1;
-  }
-  void graph(const char* name) { problem.graphs.push_back({name, {}}); }
-  void node(const char* name, Phase phase, double ms, std::vector<int> in, std::vector<int> out,
-            std::int64_t workspace = 0) {
-    problem.graphs.back().nodes.push_back({name, phase, ms, workspace, std::move(in), std::move(out)});
-  }
-};
-
 constexpr Phase kForward = Phase::forward, kBackward = Phase::backward, kUpdate = Phase::update;
 
 // x -> a -> b -> c -> loss; the backward of each layer reads what the layer read.
-struct Chain : Written {
+struct Chain : WrittenProblem {
   int x, w, a, b, c, loss, dc, db, da;
   Chain() {
     x = value(10, Kind::input);
@@ -191,7 +177,7 @@ TEST(MemoryRepairs, TheCandidateForARecomputeIsTheOneThatIsComputedAgain) {
 
 // Alg. F: a value counts once for itself, and once for each recomputed value that needs it.
 TEST(MemoryRepairs, WhatRecomputedValuesNeedIsComputedMoreOften) {
-  Written g;
+  WrittenProblem g;
   g.problem.link = {};
   const int x = g.value(10, Kind::input), a = g.value(100), b = g.value(100), c = g.value(100),
             sum = g.value(1), loss = g.value(1, Kind::output);
@@ -219,7 +205,7 @@ TEST(MemoryRepairs, WhatRecomputedValuesNeedIsComputedMoreOften) {
 
 // Rank: `mu-two` swaps first what rests longest, `capuchin` what rests longest beside its two copies.
 TEST(MemoryRepairs, PoliciesRankSwapsByRestOrByFreeTime) {
-  Written g;
+  WrittenProblem g;
   const int x = g.value(1, Kind::input), wide = g.value(200), narrow = g.value(100), c = g.value(1),
             dc = g.value(1), dn = g.value(1), dw = g.value(1);
   g.graph("wide and narrow");
@@ -295,7 +281,7 @@ TEST(MemoryRepairs, AGradientOfAWeightLivesFromItsNodeToItsUpdate) {
 
 // What a shortcut goes around can need its memory: then it is computed again within a pass, too.
 TEST(MemoryRepairs, AShortcutIsComputedAgainWithinBackward) {
-  Written g;
+  WrittenProblem g;
   g.problem.link = {};
   const int x = g.value(1, Kind::input), stem = g.value(10), a = g.value(10), b = g.value(10),
             c = g.value(10), out = g.value(4, Kind::output), d = g.value(10), dc = g.value(10),
@@ -316,7 +302,7 @@ TEST(MemoryRepairs, AShortcutIsComputedAgainWithinBackward) {
 }
 
 TEST(MemoryRepairs, AShortcutIsComputedAgainWithinForward) {
-  Written g;
+  WrittenProblem g;
   g.problem.link = {};
   const int x = g.value(1, Kind::input), a = g.value(100), b = g.value(1), d = g.value(1), c = g.value(1),
             gradient = g.value(1);
@@ -381,7 +367,7 @@ TEST(MemoryRepairs, ForwardNodesKeepTheirOrderBesideBackward) {
 // Five layers, as in the paper's Fig. 6: forward nodes take 3 ms, backward nodes 4, and a copy of Z1 to Z4
 // takes
 // 6. Forward also makes what cannot be computed again.
-struct Fig6 : Written {
+struct Fig6 : WrittenProblem {
   std::vector<int> z;
   Fig6() {
     graph("array");
@@ -435,7 +421,7 @@ TEST(MemoryRepairs, SwapsOfFig6StallAsItsCasesSay) {
 // Alg. C: a forward node that makes the peak worse goes back. Beside a copy it would hide its stall of 5 ms,
 // but with what it makes the limit is exceeded, and B would have to come again: 58 ms.
 TEST(MemoryRepairs, AForwardNodeThatExceedsTheLimitStaysWhereItWas) {
-  Written g;
+  WrittenProblem g;
   const auto array = [&](std::int64_t a, double a_ms, double da_ms, std::int64_t b, double b_ms, double db_ms,
                          double loss_ms) {
     const int x = g.value(0, Kind::input), va = g.value(a), vb = g.value(b), loss = g.value(1),

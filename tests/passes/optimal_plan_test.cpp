@@ -16,6 +16,7 @@
 #include <tandem/memory/optimal_plan.h>
 
 #include "drawn_memory_problem.h"
+#include "written_memory_problem.h"
 
 namespace tandem::testing {
 using namespace engine;
@@ -258,62 +259,60 @@ TEST(OptimalPlan, IsNotSlowerThanAnyProgram) {
 
 // What forward alone reads can be computed again while its source is there, although nothing reads it soon.
 TEST(OptimalPlan, ComputesAgainBeforeTheSourceHasToGo) {
-  MemoryProblem p{{{"graph", {}}}, {}, {.bytes_per_ms = 0}, 0};
-  const auto value = [&](std::int64_t bytes, Kind kind = Kind::intermediate) {
-    p.values.push_back({std::ssize(p.values), bytes, kind});
-    return static_cast<int>(std::ssize(p.values)) - 1;
-  };
-  const int x = value(1, Kind::input), s = value(10), q = value(5), c = value(1), d = value(1), e = value(1);
-  p.graphs[0].nodes = {{"A", Phase::forward, 100, 0, {x}, {s}},  {"B", Phase::forward, 1, 0, {s}, {q}},
-                       {"C", Phase::forward, 1, 86, {s}, {c}},   {"D", Phase::forward, 1, 90, {c}, {d}},
-                       {"E", Phase::forward, 1, 0, {q, d}, {e}}, {"dE", Phase::backward, 1, 0, {e}, {}}};
+  WrittenProblem g;
+  const int x = g.value(1, Kind::input), s = g.value(10), q = g.value(5), c = g.value(1), d = g.value(1),
+            e = g.value(1);
+  g.graph("graph");
+  g.node("A", Phase::forward, 100, {x}, {s});
+  g.node("B", Phase::forward, 1, {s}, {q});
+  g.node("C", Phase::forward, 1, {s}, {c}, 86);
+  g.node("D", Phase::forward, 1, {c}, {d}, 90);
+  g.node("E", Phase::forward, 1, {q, d}, {e});
+  g.node("dE", Phase::backward, 1, {e}, {});
   // q does not fit beside s and C, nor s beside D. But s makes q again after C, and can go then.
-  const auto plan = optimal_plan(p, 100, /*copies=*/false);
+  const auto plan = optimal_plan(g.problem, 100, /*copies=*/false);
   ASSERT_TRUE(plan);
   EXPECT_DOUBLE_EQ(1, plan->cost.recompute_ms);
   EXPECT_EQ(std::numeric_limits<double>::infinity(),
-            Exhaustive(p, 100, plan->cost.time_ms - 1e-5, /*copies=*/false).run());
+            Exhaustive(g.problem, 100, plan->cost.time_ms - 1e-5, /*copies=*/false).run());
 }
 
 // A source that only forward reads can cross from one period to the next.
 TEST(OptimalPlan, KeepsASourceForThePeriodAfter) {
-  MemoryProblem p{{}, {}, {.bytes_per_ms = 0}, 0};
-  const auto value = [&](std::int64_t bytes, Kind kind = Kind::intermediate) {
-    p.values.push_back({std::ssize(p.values), bytes, kind});
-    return static_cast<int>(std::ssize(p.values)) - 1;
-  };
-  for (int g = 0; g < 2; ++g) {
-    const int x = value(1, Kind::input), s = value(10), q = value(50), c = value(1), dc = value(1);
-    p.graphs.push_back({"g" + std::to_string(g),
-                        {{"A", Phase::forward, 100, 0, {x}, {s}},
-                         {"B", Phase::forward, 1, 0, {s}, {q}},
-                         {"C", Phase::forward, 1, 0, {q}, {c}},
-                         {"dC", Phase::backward, 1, 45, {c}, {dc}},
-                         {"dB", Phase::backward, 1, 0, {q, dc}, {}}}});
+  WrittenProblem g;
+  for (const char* name : {"first", "second"}) {
+    const int x = g.value(1, Kind::input), s = g.value(10), q = g.value(50), c = g.value(1), dc = g.value(1);
+    g.graph(name);
+    g.node("A", Phase::forward, 100, {x}, {s});
+    g.node("B", Phase::forward, 1, {s}, {q});
+    g.node("C", Phase::forward, 1, {q}, {c});
+    g.node("dC", Phase::backward, 1, {c}, {dc}, 45);
+    g.node("dB", Phase::backward, 1, {q, dc}, {});
   }
   // In each graph q does not fit beside dC, and s does.
-  const auto plan = optimal_plan(p, 80, /*copies=*/false);
+  const auto plan = optimal_plan(g.problem, 80, /*copies=*/false);
   ASSERT_TRUE(plan);
   EXPECT_DOUBLE_EQ(2, plan->cost.recompute_ms);
 }
 
 // The repeat of u comes before the copy of its source, and both before N, beside which an older copy ends.
 TEST(OptimalPlan, ComputesAgainBeforeTheSourceMovesToTheHost) {
-  MemoryProblem p{{{"graph", {}}}, {}, {.bytes_per_ms = 1}, 0};
-  const auto value = [&](std::int64_t bytes, Kind kind = Kind::intermediate) {
-    p.values.push_back({std::ssize(p.values), bytes, kind});
-    return static_cast<int>(std::ssize(p.values)) - 1;
-  };
-  const int x = value(1, Kind::input), s = value(5), u = value(100), y = value(15), f = value(1),
-            n = value(1), m = value(1);
-  p.graphs[0].nodes = {
-      {"S", Phase::forward, 1000, 0, {x}, {s}},      {"U", Phase::forward, 5, 0, {s}, {u}},
-      {"Y", Phase::forward, 1000, 150, {s, x}, {y}}, {"F", Phase::forward, 10, 150, {s}, {f}},
-      {"N", Phase::forward, 5, 0, {f}, {n}},         {"M", Phase::forward, 1, 95, {u, n}, {m}},
-      {"dM", Phase::backward, 1, 0, {m, s, y}, {}}};
-  const auto plan = optimal_plan(p, 200, /*copies=*/true);
+  WrittenProblem g;
+  g.problem.link.bytes_per_ms = 1;
+  const int x = g.value(1, Kind::input), s = g.value(5), u = g.value(100), y = g.value(15), f = g.value(1),
+            n = g.value(1), m = g.value(1);
+  g.graph("graph");
+  g.node("S", Phase::forward, 1000, {x}, {s});
+  g.node("U", Phase::forward, 5, {s}, {u});
+  g.node("Y", Phase::forward, 1000, {s, x}, {y}, 150);
+  g.node("F", Phase::forward, 10, {s}, {f}, 150);
+  g.node("N", Phase::forward, 5, {f}, {n});
+  g.node("M", Phase::forward, 1, {u, n}, {m}, 95);
+  g.node("dM", Phase::backward, 1, {m, s, y}, {});
+  const auto plan = optimal_plan(g.problem, 200, /*copies=*/true);
   ASSERT_TRUE(plan);
-  EXPECT_EQ(std::numeric_limits<double>::infinity(), Exhaustive(p, 200, plan->cost.time_ms - 1e-5).run());
+  EXPECT_EQ(std::numeric_limits<double>::infinity(),
+            Exhaustive(g.problem, 200, plan->cost.time_ms - 1e-5).run());
 }
 
 // What is too large for trying all programs is at least not slower than any other policy's plan.
