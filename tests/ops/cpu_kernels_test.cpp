@@ -1,8 +1,6 @@
 // Guarantees of the CPU kernels in addition to their values: one prepared kernel serves several lanes at
 // once, running allocates nothing, and sixteen-bit products, norms, and pooling follow from their operands.
 #include <array>
-#include <filesystem>
-#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -33,6 +31,7 @@
 #include "allocations.h"
 #include "op_case.h"
 #include "seed.h"
+#include "threads_of_process.h"
 
 namespace tandem::testing {
 using namespace engine;
@@ -199,14 +198,6 @@ TEST(CpuKernels, RunningAllocatesNothing) {
   for (const auto& o : own_ops()) EXPECT_EQ(allocations_of_a_run(o, rng), 0) << o.op->name();
 }
 
-// The ids of this process's threads.
-std::set<std::string> threads_alive() {
-  std::set<std::string> numbers;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
-    numbers.insert(entry.path().filename());
-  return numbers;
-}
-
 // OpenMP ends the surplus threads when a team shrinks, and starting new ones costs more than a kernel.
 TEST(CpuKernels, KernelsOfAllSizesReuseOneTeam) {
   constexpr int kThreads = 5;
@@ -228,10 +219,10 @@ TEST(CpuKernels, KernelsOfAllSizesReuseOneTeam) {
   ops.push_back({std::make_shared<Conv2dOp>(Conv2dOptions{.padding = 1}), {image, weights}});
   ops.push_back({std::make_shared<MatMulOp>(MatMulOptions{}), {f32_type({3, 40}), f32_type({40, 50})}});
   prepare_and_run(own_ops().front(), kThreads, rng);  // starts the team
-  const auto before = threads_alive();
+  const auto before = threads_of_process();
   for (const auto& o : ops) {
     prepare_and_run(o, kThreads, rng);
-    ASSERT_EQ(threads_alive(), before) << "after " << signature(*o.op, o.inputs);
+    ASSERT_EQ(threads_of_process(), before) << "after " << signature(*o.op, o.inputs);
   }
 }
 

@@ -21,6 +21,7 @@
 #include <tandem/plan/build.h>
 
 #include "temporary_directory.h"
+#include "threads_of_process.h"
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -106,16 +107,11 @@ TEST(ShareOfCores, PartsAreEqualOrAllIsLeft) {
   }
 }
 
-// The ids of the threads of this process.
-std::set<std::string> threads_of_process() {
-  std::set<std::string> ids;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task"))
-    ids.insert(thread.path().filename());
-  return ids;
-}
-
 // Lanes wait longer for a thread that is late if no other team sleeps (core/base/team.h).
 TEST(Session, TheCallersTeamEndsBeforeLanesRun) {
+#ifdef __clang__
+  GTEST_SKIP() << "only the threads of GCC's OpenMP end";
+#endif
   const Job job = small_residual_job();
   std::set<std::string> team, left;
   std::thread([&] {  // a new thread has no team yet
