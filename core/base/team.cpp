@@ -64,6 +64,17 @@ int default_threads() {
   return std::min(quota > 0 ? std::min(cores, quota) : cores, most_of_a_team());
 }
 
+std::vector<TeamThread> threads_of_team() {
+  std::vector<TeamThread> threads(static_cast<std::size_t>(TeamSize::current()));
+#ifdef TANDEM_HAS_OPENMP
+#pragma omp parallel for num_threads(static_cast <int>(threads.size())) schedule(static, 1)
+#else
+  threads.resize(1);
+#endif
+  for (TeamThread& thread : threads) thread = {gettid(), pthread_self()};
+  return threads;
+}
+
 // A limit of a group holds for all groups in it.
 int cores_by_quota(const std::string& groups, const std::string& mount) {
   namespace fs = std::filesystem;

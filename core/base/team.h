@@ -1,5 +1,9 @@
 #pragma once
+#include <pthread.h>
+#include <sys/types.h>
+
 #include <string>
+#include <vector>
 
 namespace tandem {
 
@@ -37,6 +41,13 @@ class TeamSize {
   int outer_size_;
   bool dynamic_;
 };
+
+struct TeamThread {
+  pid_t id = 0;
+  pthread_t handle{};
+};
+/// Returns the threads of the calling thread's team, this thread first; starts them if they do not exist yet.
+std::vector<TeamThread> threads_of_team();
 
 /// Ends the other threads of the calling thread's team; its next team starts new ones, in some tens of
 /// microseconds. Call it before other threads compute for it: libgomp counts all threads of a process, also

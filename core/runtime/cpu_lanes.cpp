@@ -1,7 +1,9 @@
 #include <tandem/core/runtime/cpu_lanes.h>
 
+#include <new>
 #include <optional>
 
+#include <tandem/core/base/core_watch.h>
 #include <tandem/core/base/team.h>
 
 namespace tandem::engine {
@@ -48,6 +50,7 @@ void CpuLane::work() {
   else
     prefer_short_turns();
   std::optional<TeamSize> team;
+  std::optional<CoreWatch> watch;
   int team_size = 0;
   std::uint64_t instructions = 0;
   for (std::uint64_t next = 0;; ++next) {
@@ -57,8 +60,13 @@ void CpuLane::work() {
     if (const std::size_t part = queue_.size() / kReports; next % part == part - 1)
       taken_.advance_to(next + 1);
     if (const int threads = kind_ == LaneKind::compute ? command.owner->threads() : 1; threads != team_size) {
+      watch.reset();
       team.reset();
       team.emplace(team_size = threads);
+      if (kind_ == LaneKind::compute) try {
+          watch.emplace(threads_of_team());
+        } catch (const std::bad_alloc&) {  // goes on without
+        }
     }
     if (command.awaited) {
       command.awaited->done_.wait_for(static_cast<std::uint64_t>(command.unit), command.owner->stopped());

@@ -1,19 +1,28 @@
 // The cores on which the lanes of a device run.
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/base/core_watch.h>
 #include <tandem/core/base/team.h>
 #include <tandem/core/runtime/session.h>
 #include <tandem/dist/thread_comm.h>
@@ -131,6 +140,115 @@ TEST(Session, TheCallersTeamEndsBeforeLanesRun) {
   if (team.empty()) GTEST_SKIP() << "without OpenMP there are no teams";
   EXPECT_EQ(team.size(), 1U);
   EXPECT_EQ(left, std::set<std::string>());
+}
+
+void bind(pid_t thread, int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(core), &set);
+  ASSERT_EQ(0, sched_setaffinity(thread, sizeof set, &set));
+}
+
+// Returns whether `f` came true within ten seconds. Mostly sleeps, which leaves its core idle.
+bool comes_true(const std::function<bool()>& f) {
+  using namespace std::chrono_literals;
+  for (const auto start = std::chrono::steady_clock::now(); !f(); std::this_thread::sleep_for(1ms))
+    if (std::chrono::steady_clock::now() - start > 10s) return false;
+  return true;
+}
+
+// A thread that sleeps or computes.
+class Thread {
+ public:
+  Thread() : thread_([this](const std::stop_token& stop) { run(stop); }) { id_.wait(0); }
+  ~Thread() {
+    thread_.request_stop();
+    compute(true);
+  }
+  void compute(bool on) {
+    computes_ = on;
+    computes_.notify_all();
+  }
+  TeamThread in_team() { return {id_, thread_.native_handle()}; }
+  pid_t id() const { return id_; }
+  int core() const { return core_; }  // on which it last computed
+
+ private:
+  void run(const std::stop_token& stop) {
+    id_ = gettid();
+    id_.notify_all();
+    while (!stop.stop_requested()) {
+      computes_.wait(false);
+      core_ = sched_getcpu();
+    }
+  }
+  std::atomic<pid_t> id_ = 0;
+  std::atomic<int> core_ = -1;
+  std::atomic<bool> computes_ = false;
+  std::jthread thread_;  // the last member: it uses the others
+};
+
+// A team of two threads, of which the second one shares core `from` with a thread that computes all the time,
+// and the first one sleeps. Returns whether the second one is moved to core `to`.
+bool is_moved(Thread& second, int from, int to) {
+  Thread other;
+  bind(other.id(), from);
+  other.compute(true);
+  bind(second.id(), from);
+  second.compute(true);
+  const bool moved = comes_true([&] { return second.core() == to; });
+  second.compute(false);
+  return moved;
+}
+
+class CoreWatchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::set<int> all = own_cores();
+    if (all.size() != 2) GTEST_SKIP() << "the test is for two cores, and this process can use " << all.size();
+    if (getpriority(PRIO_PROCESS, 0) > 0 || cores_by_quota() > 0)
+      GTEST_SKIP() << "a process with a niceness or a limit of its time is not watched";
+    a_ = *all.begin(), b_ = *all.rbegin();
+  }
+  bool team_is_free() const {
+    return comes_true(
+        [&] { return available_cores(first_.id()) == 2 && available_cores(second_.id()) == 2; });
+  }
+  int a_ = 0, b_ = 0;  // the cores
+  Thread first_, second_;
+};
+
+TEST_F(CoreWatchTest, ThreadThatWaitsForItsCoreGetsAnIdleOne) {
+  std::optional<CoreWatch> watch(std::in_place, std::vector{first_.in_team(), second_.in_team()});
+  EXPECT_TRUE(is_moved(second_, b_, a_));
+  EXPECT_TRUE(is_moved(second_, a_, b_)) << "back";
+  EXPECT_TRUE(team_is_free()) << "while no thread waits for a core";
+  EXPECT_TRUE(is_moved(second_, b_, a_));
+  EXPECT_EQ(available_cores(first_.id()), 1) << "bound to the other core, so that both are used";
+  watch.reset();
+  EXPECT_TRUE(team_is_free()) << "without a watch";
+}
+
+TEST_F(CoreWatchTest, LeavesThreadsWhereTasksetBindsThem) {
+  const CoreWatch watch({first_.in_team(), second_.in_team()});
+  EXPECT_TRUE(is_moved(second_, b_, a_));
+  cpu_set_t all, one;
+  ASSERT_EQ(0, sched_getaffinity(0, sizeof all, &all));
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<std::size_t>(a_), &one);
+  for (const std::string& thread : threads_of_process())  // as `taskset -ap` does
+    sched_setaffinity(std::stoi(thread), sizeof one, &one);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(available_cores(first_.id()), 1);
+  EXPECT_EQ(available_cores(second_.id()), 1);
+  EXPECT_EQ(0, sched_setaffinity(0, sizeof all, &all));
+}
+
+TEST_F(CoreWatchTest, OneTeamAtATimeIsWatched) {
+  const std::vector team{first_.in_team(), second_.in_team()};
+  const CoreWatch watch(team);
+  { const CoreWatch of_another_team(team); }
+  EXPECT_TRUE(is_moved(second_, b_, a_)) << "the other team has ended";
 }
 
 // A container of two and a half cores, in a group of four.
