@@ -138,7 +138,7 @@ void TrainingRun::perform(const CifarImages& images) {
   begin_.options.threads = strategy.threads;
   begin_.arguments = to_json(begin_.options);
   agree_on_checkpoint();
-  if (is_main() && !(strategy.swap.empty() && strategy.recompute.empty()))
+  if (is_main() && strategy.memory_plan.empty() && !(strategy.swap.empty() && strategy.recompute.empty()))
     say_plan(forward(samples), strategy);
   if (!options_.evaluate)
     memory_ = plan_memory(options_, strategy, forward(samples), data, profile_,

@@ -5,6 +5,8 @@
 #include <random>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/named.h>
 #include <tandem/memory/lifetimes.h>
@@ -347,6 +349,23 @@ MemoryDecisions first_fit_of_search(const MemoryProblem& problem, std::int64_t l
   return LocalSearch(problem, limit, LocalSearch::End::when_one_fits).run();
 }
 
+CostedPlan lists(const MemoryProblem& problem, std::int64_t limit) {
+  MemoryDecisions d = retain_all(problem);
+  if (problem.can_copy())
+    for (const int v : problem.lists.swap) d.values[static_cast<std::size_t>(v)] = Treatment::swap;
+  MemoryDecisions all = d;
+  for (const int v : problem.lists.recompute) all.values[static_cast<std::size_t>(v)] = Treatment::recompute;
+  if (auto plan = plan_of(problem, all, limit)) return std::move(*plan);
+  const auto first_that_cannot_be = std::ranges::find_if(problem.lists.recompute, [&](int v) {
+    d.values[static_cast<std::size_t>(v)] = Treatment::recompute;
+    return !plan_of(problem, d, limit);
+  });
+  throw Error(
+      fmt::format("the lists recompute value {}, which cannot be computed again: what it is made of "
+                  "is updated or gone by then",
+                  problem.values[static_cast<std::size_t>(*first_that_cannot_be)].id));
+}
+
 template <MemoryDecisions (*decide)(const MemoryProblem&, std::int64_t)>
 CostedPlan plan_by(const MemoryProblem& problem, std::int64_t limit) {
   return *plan_of(problem, decide(problem, limit), limit);
@@ -375,6 +394,7 @@ CostedPlan checkmate(const MemoryProblem& problem, std::int64_t limit) {
 const std::vector<MemoryPolicy>& memory_policies() {
   static const std::vector<MemoryPolicy> table{
       {"none", "keeps everything on the device", plan_by<none>},
+      {kListsPolicy, "swaps and recomputes what the lists of a plan file name, and nothing else", lists},
       {"vdnn", "swaps every activation", plan_by<vdnn>},
       {"checkpoint", "keeps every sqrt(n)-th activation, and recomputes the others (Chen et al.)",
        plan_by<checkpoint>},

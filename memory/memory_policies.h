@@ -25,6 +25,8 @@ struct MemoryPolicy {
   CostedPlan (*first_fit)(const MemoryProblem& problem, std::int64_t limit) = nullptr;
 };
 
+/// The policy that does what MemoryProblem::lists say.
+constexpr std::string_view kListsPolicy = "lists";
 /// All policies, in the order of the documentation (docs/memory.md).
 const std::vector<MemoryPolicy>& memory_policies();
 /// Throws Error that lists the names if there is none of this name.

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/base/checksum.h>
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
+#include <tandem/memory/memory_decisions.h>
 
 namespace tandem::engine {
 namespace {
@@ -24,7 +27,7 @@ class Reader {
  public:
   explicit Reader(const std::string& file) : what_(fmt::format("problem '{}'", file)) {
     const JsonInput j = JsonInput::parse(what_, read_text("problem", file));
-    j.require_keys({"graphs", "values", "link", "static_bytes"});
+    j.require_keys({"graphs", "values", "link", "static_bytes", "lists"});
     for (const JsonInput& value : j["values"].required().items()) add_value(value);
     for (const JsonInput& graph : j["graphs"].required().items()) add_graph(graph);
     if (problem_.graphs.empty() || problem_.graphs.size() > kMostGraphs)
@@ -37,6 +40,7 @@ class Reader {
              problem_.link.bytes_per_ms, kLeastRate);
     problem_.static_bytes = j["static_bytes"].required().integer<std::int64_t>(0, 0, kMostBytes);
     check_values();
+    read_lists(j["lists"]);
   }
   MemoryProblem take() { return std::move(problem_); }
 
@@ -55,15 +59,32 @@ class Reader {
     problem_.values.push_back(value);
   }
 
-  std::vector<int> places_of(const JsonInput& ids, const std::string& node) const {
+  std::vector<int> places_of(const JsonInput& ids, const std::string& where) const {
     std::vector<int> places;
-    for (const JsonInput& id : ids.required().items()) {
+    for (const JsonInput& id : ids.items()) {
       const auto found = places_.find(id.integer<std::int64_t>(0));
       if (found == places_.end())
-        refuse("node '{}' names the value {}, which \"values\" has not", node, id.integer<std::int64_t>(0));
+        refuse("{} names the value {}, which \"values\" has not", where, id.integer<std::int64_t>(0));
       places.push_back(found->second);
     }
     return places;
+  }
+
+  void read_lists(const JsonInput& j) {
+    if (!j.present()) return;
+    j.require_keys({"swap", "recompute"});
+    problem_.lists = {places_of(j["swap"], "\"lists\""), places_of(j["recompute"], "\"lists\"")};
+    const std::vector<int> candidates = candidates_of(problem_);
+    std::set<int> left(candidates.begin(), candidates.end());
+    for (const auto* list : {&problem_.lists.swap, &problem_.lists.recompute}) {
+      for (const int v : *list) {
+        if (!contains(candidates, v))
+          refuse("\"lists\" names value {}, which is no intermediate value that forward makes for backward",
+                 id(v));
+        else if (left.erase(v) == 0)
+          refuse("\"lists\" names value {} twice", id(v));
+      }
+    }
   }
 
   void add_graph(const JsonInput& j) {
@@ -71,11 +92,12 @@ class Reader {
     MemoryGraph graph{j["name"].required().text(), {}};
     for (const JsonInput& node : j["nodes"].required().items()) {
       node.require_keys({"name", "phase", "run_ms", "workspace_bytes", "inputs", "outputs"});
-      const std::string name = node["name"].required().text();
+      const std::string name = node["name"].required().text(), where = fmt::format("node '{}'", name);
       graph.nodes.push_back({name, static_cast<Phase>(node["phase"].required().one_of(kPhases)),
                              node["run_ms"].required().number(0, 0, kMostMs),
                              node["workspace_bytes"].integer<std::int64_t>(0, 0, kMostBytes),
-                             places_of(node["inputs"], name), places_of(node["outputs"], name)});
+                             places_of(node["inputs"].required(), where),
+                             places_of(node["outputs"].required(), where)});
     }
     if (graph.nodes.empty()) refuse("graph '{}' has no nodes", graph.name);
     nodes_ += graph.nodes.size();
@@ -169,12 +191,15 @@ std::string to_json(const MemoryProblem& problem) {
         {{"id", v.id}, {"bytes", v.bytes}, {"kind", kKinds[static_cast<std::size_t>(v.kind)]}});
   j["link"] = {{"bytes_per_ms", problem.link.bytes_per_ms}, {"duplex", problem.link.duplex}};
   j["static_bytes"] = problem.static_bytes;
+  const auto& [swap, recompute] = problem.lists;
+  if (!swap.empty() || !recompute.empty()) j["lists"] = {{"swap", ids(swap)}, {"recompute", ids(recompute)}};
   return j.dump(1) + "\n";
 }
 
 std::string checksum_of(const MemoryProblem& problem) {
   MemoryProblem without_times = problem;
   without_times.link = {};
+  without_times.lists = {};
   for (MemoryGraph& graph : without_times.graphs)
     for (MemoryNode& node : graph.nodes) node.run_ms = 0;
   return checksum_of(std::string_view(to_json(without_times)));

@@ -51,6 +51,11 @@ struct MemoryProblem {
   std::vector<MemoryValue> values;  ///< of all graphs
   CopyLink link;
   std::int64_t static_bytes;  ///< of what is always there: parameters, states of optimizers
+  /// For the policy `lists`: values to move to the host, and to compute again; all others stay.
+  struct Lists {
+    std::vector<int> swap{}, recompute{};
+  };
+  Lists lists{};
 
   bool is_ring() const { return graphs.size() > 1; }
   /// The graph of a ring whose forward is computed beside the backward of `graph`.
@@ -63,11 +68,12 @@ struct MemoryProblem {
 
 /// Reads a problem from a JSON file (docs/memory.md). Throws Error naming the file, and saying where it is
 /// malformed: unknown or missing keys, numbers out of range, ids that are unknown or doubled, values that two
-/// nodes make or that are read before they are made, phases of a ring out of order.
+/// nodes make or that are read before they are made, phases of a ring out of order, lists with values that
+/// forward does not make for backward.
 MemoryProblem read_memory_problem(const std::string& file);
 /// Returns the text of such a file.
 std::string to_json(const MemoryProblem& problem);
-/// Returns a checksum of everything but times: two problems with the same one take the same plans.
+/// Returns a checksum of everything but times and lists: two problems with the same one take the same plans.
 std::string checksum_of(const MemoryProblem& problem);
 
 }  // namespace tandem::engine

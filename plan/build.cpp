@@ -119,9 +119,12 @@ Program smallest(ListedGraph& step, const std::vector<Task>& tasks, const LowerO
 }
 
 Graph recompute_and_swap(Graph graph, const Strategy& strategy) {
-  if (!strategy.recompute_cheap && strategy.swap.empty() && strategy.recompute.empty()) return graph;
+  const bool has_lists = !strategy.swap.empty() || !strategy.recompute.empty();
+  const bool carries_them_out = has_lists && strategy.memory_plan.empty();  // or else the policy does
+  if (!strategy.recompute_cheap && !carries_them_out) return graph;
   const Graph all = with_backward_views(graph);
   Graph g = strategy.recompute_cheap ? insert_recomputes(all, cheap_activations(all)) : all;
+  if (!carries_them_out) return g;
   const auto recomputed = select_activations(g, strategy.recompute, Eviction::recompute, &all);
   g = insert_recomputes(std::move(g), recomputed);
   const auto swapped = select_activations(g, strategy.swap, Eviction::swap, &all);

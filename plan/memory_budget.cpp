@@ -11,7 +11,9 @@
 #include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/runtime/profile.h>
+#include <tandem/memory/activations.h>
 #include <tandem/memory/buffer_assignment.h>
+#include <tandem/memory/memory_decisions.h>
 #include <tandem/memory/memory_policies.h>
 #include <tandem/memory/placement.h>
 
@@ -69,6 +71,7 @@ class Planning {
       problems_.push_back(step_problem(step, buffers, plain, d, strategy.copy_link));
       estimated_.push_back(kernels_without_time(plain, d, strategy.profile.get()));
     }
+    if (policy_.name == kListsPolicy) list(strategy);
   }
 
   PlannedMemory run() {
@@ -86,6 +89,19 @@ class Planning {
     double ms() const { return std::ranges::max(plans, {}, time_of).cost.time_ms; }
     static double time_of(const CostedPlan& plan) { return plan.cost.time_ms; }
   };
+
+  void list(const Strategy& strategy) {
+    const auto swapped = select_activations(step_.graph, strategy.swap, Eviction::swap),
+               recomputed = select_activations(step_.graph, strategy.recompute, Eviction::recompute);
+    for (StepProblem& p : problems_)
+      for (const int v : candidates_of(p.problem)) {
+        const ValueId value = p.values[static_cast<std::size_t>(v)];
+        if (contains(recomputed, value))
+          p.problem.lists.recompute.push_back(v);
+        else if (contains(swapped, value))
+          p.problem.lists.swap.push_back(v);
+      }
+  }
 
   bool exceeds_host(const Try& found) const {
     return !only_recomputes_ && host_budget_ > 0 && host_peak(found.program) > host_budget_;

@@ -47,10 +47,17 @@ void check(const Strategy& s) {
     throw Error(
         "a memory plan of an earlier run stands beside a policy, or lists of swaps and recomputes: leave out one");
   if (!s.memory_plan.empty()) memory_policy(s.memory_plan);
-  if (!s.memory_plan.empty() && !(s.swap.empty() && s.recompute.empty()))
+  const bool has_lists = !s.swap.empty() || !s.recompute.empty();
+  if (s.memory_plan == kListsPolicy && !has_lists)
+    throw Error("the memory plan 'lists' needs lists of swaps or recomputes, and there are none");
+  if (s.memory_plan == kListsPolicy && !s.swap.empty() && s.copy_link.bytes_per_ms <= 0)
     throw Error(
-        fmt::format("the memory plan '{}' stands beside lists of swaps and recomputes: leave out one of them",
-                    s.memory_plan));
+        "the memory plan 'lists' swaps activations, which needs a copy link: give one, or recompute them");
+  if (!s.memory_plan.empty() && s.memory_plan != kListsPolicy && has_lists)
+    throw Error(fmt::format(
+        "the memory plan '{}' stands beside lists of swaps and recomputes: leave out one of them, or "
+        "let the plan 'lists' carry them out",
+        s.memory_plan));
   check(s.optimizer);
   if (s.train) check(s.each, s.optimizer, s.arrays);
   if (!s.each.empty() && std::ssize(s.each) != s.models)

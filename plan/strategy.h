@@ -58,6 +58,7 @@ struct Strategy {
   std::vector<FusionGroup> fusion_groups{};
   /// Activations to swap to the host between forward and backward, or to compute again, by node:
   /// "block0 relu" is the output of the relu in module block0; "block0" is every activation in the module.
+  /// The memory plan "lists" plans them; without one, they work with all schedules.
   std::vector<std::string> swap{}, recompute{};
   bool recompute_cheap = true;     ///< recompute cheap expressions of kept activations, before all others
   std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
@@ -96,8 +97,8 @@ struct Strategy {
   /// computation down (LIBRA's Eqs. 3 to 6). Without it they take the time of the link, and slow nothing
   /// down.
   std::optional<Contention> contention{};
-  /// What instructions take, for memory plans. Without it: what their operations and bytes take at `speed`, of
-  /// each thread.
+  /// What instructions take, for memory plans. Without it: what their operations and bytes take at `speed`,
+  /// of each thread.
   std::shared_ptr<const engine::Profile> profile{};
   DeviceSpeed speed{};
   const engine::KernelTable* kernels = &engine::cpu_kernels();  ///< null: for the simulator alone

@@ -230,6 +230,28 @@ TEST_F(Cli, TrainsWithinAMemoryBudget) {
                  {"a memory plan is of one batch", "flushes"});
 }
 
+TEST_F(Cli, PlansTheListsOfAPlanFile) {
+  const std::string train = kTrain + "--arch resnet20 -b 32 --steps 2 --threads 1 ",
+                    lists =
+                        "--plan " + write("lists.json", R"({"swap": ["layer1.0"], "recompute": ["layer2"]})"),
+                    swaps = lists + " --copy-link 8GB/s";
+  const Ended without = run(train);
+  const Ended planned = run(train + swaps + " --memory-plan lists --explain --output " + file("listed"));
+  EXPECT_EQ(0, planned.status) << planned.err;
+  expect_words(planned.out + planned.err, {"memory plan by lists:", " activations swapped, "});
+  const auto loss = [](const Ended& run) { return run.out.substr(run.out.find("train loss"), 18); };
+  EXPECT_EQ(loss(without), loss(planned));
+  const Ended again = run(train + "--plan " + file("listed/plan.json"));
+  EXPECT_EQ(loss(without), loss(again)) << again.err;
+  expect_refused(train + swaps + " --memory-plan lists --memory-budget 1MB",
+                 {"the smallest budget that works with 'lists' is"});
+  expect_refused(train + lists + " --memory-plan lists",
+                 {"'lists' swaps activations, which needs a copy link"});
+  expect_refused(train + swaps + " --memory-plan vdnn",
+                 {"'vdnn' stands beside lists", "let the plan 'lists'"});
+  expect_refused(train + "--memory-plan lists", {"'lists' needs lists of swaps or recomputes"});
+}
+
 TEST_F(Cli, RepeatsAMemoryPlan) {
   const std::string train = kTrain + "--arch resnet20 -b 32 --steps 3 --threads 1 ";
   const auto succeed = [&](const std::string& flags) {

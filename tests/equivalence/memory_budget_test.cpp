@@ -10,6 +10,7 @@
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/core/schedule/verify.h>
 #include <tandem/memory/buffer_assignment.h>
+#include <tandem/memory/memory_explanation.h>
 #include <tandem/memory/memory_planner.h>
 #include <tandem/memory/memory_policies.h>
 #include <tandem/memory/placement.h>
@@ -340,6 +341,46 @@ TEST(MemoryBudget, RanksStagesAndMicrobatchesHaveAPlanEach) {
         s.copy_link = {.bytes_per_ms = 1e6};
         EXPECT_TRUE(expect_same_within(job, s, kept, 0.9));
       }
+}
+
+// The policy `lists`, on one device, on two ranks, in stages, and for two models in a pair.
+TEST(MemoryBudget, ListsArePlannedAndChangeNoBit) {
+  const Job one = resnet_job();
+  struct Case {
+    int replicas, stages, models;
+  };
+  for (const auto& [replicas, stages, models] : {Case{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}}) {
+    SCOPED_TRACE(::testing::Message()
+                 << replicas << " ranks, " << stages << " stages, " << models << " models");
+    const Job job = with_models(one, models);
+    Strategy s = plain();
+    s.replicas = replicas;
+    s.stages = stages;
+    s.models = models;
+    if (stages > 1) s.schedule = "1f1b";
+    if (models > 1) {
+      s.arrays = {1, 1};
+      s.array_order = ArrayOrder::ring;
+    }
+    const Outcome kept = train(job, s);
+    s.memory_plan = "lists";
+    s.swap = {"layer1.0", "layer2"};
+    s.recompute = {"layer1.1", "layer3.2.conv1 conv2d"};
+    s.copy_link = {.bytes_per_ms = 1e6};
+    expect_same_training(kept, train(job, s));
+    int swapped = 0, recomputed = 0;
+    for (const DevicePlan& d : memory_plans(trace_job(job, job.batch_size / replicas), s))
+      for (const ValueVerdict& v : explain(d.step.problem, d.plan.plan)) {
+        const bool is_to_swap = v.made_by.starts_with("layer1.0") || v.made_by.starts_with("layer2");
+        EXPECT_EQ(is_to_swap, v.is_swapped) << v.made_by;
+        EXPECT_EQ(v.made_by.starts_with("layer1.1") || v.made_by == "layer3.2.conv1 conv2d", v.is_recomputed)
+            << v.made_by;
+        swapped += v.is_swapped;
+        recomputed += v.is_recomputed;
+      }
+    EXPECT_GT(swapped, 4 * models);
+    EXPECT_GT(recomputed, models);
+  }
 }
 
 TEST(MemoryBudget, TheSmallestBudgetThatIsNamedKeepsTheHostBudget) {

@@ -4,10 +4,13 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/memory/lifetimes.h>
+#include <tandem/memory/memory_explanation.h>
 #include <tandem/memory/memory_machine.h>
 #include <tandem/memory/memory_planner.h>
 #include <tandem/memory/memory_policies.h>
@@ -219,6 +222,32 @@ TEST(MemoryPlan, PoliciesKeepTheLimitOrSayWhatTheyNeed) {
       EXPECT_LE(results.at("mu-two+").best.cost.time_ms, results.at("mu-two").best.cost.time_ms);
     }
   }
+}
+
+TEST(MemoryPlan, ListsAreCarriedOutAndNothingElseIs) {
+  auto rng = generator("lists of swaps and recomputes");
+  int plans = 0;
+  for (int i = 0; i < 200; ++i) {
+    SCOPED_TRACE(i);
+    MemoryProblem p = drawn_problem(rng, 1 + i % 3, 2 + i % 6);
+    auto& [swap, recompute] = p.lists;
+    for (const int v : candidates_of(p))
+      if (const int drawn = std::uniform_int_distribution(0, 2)(rng); drawn > 0)
+        (drawn == 1 ? swap : recompute).push_back(v);
+    try {
+      const CostedPlan made = memory_policy("lists").make(p, 400);
+      expect_replays(p, made);
+      const auto [swapped, recomputed] = evicted_by(p, made.plan);
+      for (const int v : swapped) EXPECT_TRUE(contains(swap, v)) << v;
+      for (const int v : recompute) EXPECT_TRUE(recomputed.contains(v)) << v;
+      for (const int v : swap)  // its node may be repeated for others
+        EXPECT_TRUE(swapped.contains(v) || recomputed.contains(v)) << v;
+      ++plans;
+    } catch (const Error& e) {  // the weight that makes it is updated before
+      expect_words(e.what(), {"the lists recompute value", "which cannot be computed again"});
+    }
+  }
+  EXPECT_GT(plans, 100);
 }
 
 // No decisions give a plan that is faster than the optimal one. With a link that moves nothing in time, the

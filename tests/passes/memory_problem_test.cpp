@@ -198,6 +198,30 @@ TEST_F(MemoryProblemFile, NumbersOutOfRangeAreRefused) {
     }
 }
 
+TEST_F(MemoryProblemFile, WrongListsAreRefused) {
+  json j = pair();
+  j["lists"] = {{"swap", {3}}, {"recompute", {13}}};
+  const MemoryProblem p = read(j.dump());
+  EXPECT_EQ(std::vector{2}, p.lists.swap);
+  EXPECT_EQ(std::vector{7}, p.lists.recompute);
+  EXPECT_EQ(to_json(p), to_json(read(to_json(p))));
+  EXPECT_EQ(checksum_of(p), checksum_of(read(pair().dump()))) << "plans fit both";
+  const std::vector<std::pair<json, const char*>> mistakes{
+      {{{"swap", {99}}}, "\"lists\" names the value 99, which \"values\" has not"},
+      {{{"recompute", {5}}}, "\"lists\" names value 5, which is no intermediate value that forward makes"},
+      {{{"swap", {1}}}, "\"lists\" names value 1, which is no intermediate value"},
+      {{{"swap", {3, 3}}}, "\"lists\" names value 3 twice"},
+      {{{"swap", {3}}, {"recompute", {13, 3}}}, "\"lists\" names value 3 twice"},
+      {{{"keep", {3}}}, "unknown key 'keep'"},
+      {{{"swap", 3}}, "an array is expected"},
+      {{{"swap", {"3"}}}, "is \"3\""},
+      {json::array(), "an object is expected"}};
+  for (const auto& [lists, words] : mistakes) {
+    j["lists"] = lists;
+    expect_refused(j.dump(), {words});
+  }
+}
+
 // Every object of the file.
 const std::vector<std::string> kObjects{"", "/link", "/values/2", "/graphs/1", "/graphs/1/nodes/2"};
 
