@@ -1,8 +1,12 @@
 #include <tandem/memory/placement.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <random>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -159,27 +163,19 @@ class RegionPlan {
       : p_(p), blocks_(std::move(blocks)), cycle_(cycle) {}
 
   // Largest block first. If that leaves gaps, also other orders: first those that need most bytes for the
-  // longest time; then, again and again, what lay highest comes first.
+  // longest time, and then orders near this one, which are drawn.
   void find() {
-    constexpr int kMostOrders = 12;
-    constexpr double kTight = 1.01;
-    const auto least = static_cast<double>(most_live_bytes());
-    const auto is_tight = [&] { return static_cast<double>(extent_) <= kTight * least; };
-    sort_by([&](const auto& b) { return bytes(b.first); });
-    place();
-    if (is_tight()) return;
-    Blocks by_size = blocks_;
-    sort_by([&](const auto& b) {
-      return bytes(b.first) * std::clamp<std::int64_t>(b.second.end - b.second.begin, 1, cycle_);
-    });
-    if (!place()) {
-      blocks_ = std::move(by_size);
-      last_ = offsets_;
-      last_extent_ = extent_;
-    }
-    for (int order = 2; order < kMostOrders && !is_tight(); ++order) {
-      std::stable_partition(blocks_.begin(), blocks_.end(), [&](const auto& b) {
-        return last_.at(b.first) + bytes(b.first) == last_extent_;
+    constexpr int kMostOrders = 50;
+    constexpr double kTight = 1.01, kMostChange = 0.25;  // of a logarithm
+    std::mt19937 rng(1);
+    std::uniform_real_distribution<double> change(-kMostChange, kMostChange);
+    const double tight = kTight * static_cast<double>(most_live_bytes());
+    for (int order = 0; order<kMostOrders&& static_cast<double>(extent_)> tight; ++order) {
+      sort_by([&](BlockId block, const Life& life) {
+        const auto size = static_cast<double>(bytes(block));
+        if (order == 0) return size;
+        const auto time = static_cast<double>(std::clamp<std::int64_t>(life.end - life.begin, 1, cycle_));
+        return size * time * (order == 1 ? 1 : std::exp(change(rng)));
       });
       place();
     }
@@ -190,26 +186,29 @@ class RegionPlan {
 
  private:
   std::int64_t bytes(BlockId b) const { return align_up(p_.block(b).bytes); }
-  template <class Size> void sort_by(const Size& size) {
-    std::ranges::stable_sort(blocks_, [&](const auto& x, const auto& y) {
-      return size(x) != size(y) ? size(x) > size(y) : x.second.begin < y.second.begin;
+  // Those first of which `rank` is highest. It is called once for each.
+  template <class Rank> void sort_by(const Rank& rank) {
+    std::map<BlockId, double> ranks;
+    for (const auto& [block, life] : blocks_) ranks[block] = rank(block, life);
+    std::ranges::sort(blocks_, [&](const auto& x, const auto& y) {
+      return std::tuple(-ranks[x.first], x.second.begin, x.first) <
+             std::tuple(-ranks[y.first], y.second.begin, y.first);
     });
   }
 
-  // Returns whether this is the lowest extent so far.
-  bool place() {
+  // Keeps the offsets if their extent is the lowest so far.
+  void place() {
     Region placed(blocks_, cycle_);
-    last_extent_ = 0;
+    std::map<BlockId, std::int64_t> offsets;
+    std::int64_t extent = 0;
     for (const auto& [block, life] : blocks_) {
-      const std::int64_t offset = placed.lowest(life, bytes(block));
+      const std::int64_t offset = offsets[block] = placed.lowest(life, bytes(block));
       placed.place(life, {offset, offset + bytes(block)});
-      last_[block] = offset;
-      last_extent_ = std::max(last_extent_, offset + bytes(block));
+      extent = std::max(extent, offset + bytes(block));
+      if (extent >= extent_) return;
     }
-    if (!offsets_.empty() && last_extent_ >= extent_) return false;
-    offsets_ = last_;
-    extent_ = last_extent_;
-    return true;
+    offsets_ = std::move(offsets);
+    extent_ = extent;
   }
 
   // At any place of the cycle: no placement takes less.
@@ -234,8 +233,8 @@ class RegionPlan {
   const Program& p_;
   Blocks blocks_;  // in the order in which they are placed
   const std::int64_t cycle_;
-  std::map<BlockId, std::int64_t> last_, offsets_;  // the last placement, and the best
-  std::int64_t last_extent_ = 0, extent_ = 0;
+  std::map<BlockId, std::int64_t> offsets_;
+  std::int64_t extent_ = std::numeric_limits<std::int64_t>::max();
 };
 
 void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena arena,

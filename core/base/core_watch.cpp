@@ -38,11 +38,15 @@ constexpr nanoseconds kVigil = 100ms;
 
 std::atomic<int> watches = 0;  // of this process
 
+// Does nothing if the thread has ended: its number may be that of another process's thread by then.
+bool let_run_on(pid_t thread, const cpu_set_t& cores) {
+  return tgkill(getpid(), thread, 0) == 0 && sched_setaffinity(thread, sizeof cores, &cores) == 0;
+}
 bool bind(pid_t thread, int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<std::size_t>(core), &set);
-  return sched_setaffinity(thread, sizeof set, &set) == 0;
+  return let_run_on(thread, set);
 }
 
 // Returns the core on whose queue a thread of this process is if it runs or waits to run; -1 if it sleeps.
@@ -129,7 +133,7 @@ bool CoreWatch::Team::is_bound_from_outside() {
 
 void CoreWatch::Team::free() {
   if (is_bound_from_outside()) return;
-  for (const Member& member : members_) sched_setaffinity(member.thread, sizeof cores_, &cores_);
+  for (const Member& member : members_) let_run_on(member.thread, cores_);
 }
 
 void CoreWatch::Team::end() {

@@ -244,7 +244,11 @@ TEST(FuseEpilogues, NetworksTrainToTheSameBits) {
         };
         EXPECT_EQ(epilogues(apart.program), 0);
         EXPECT_GE(epilogues(together.program), 2);
-        EXPECT_EQ(live_peak(apart.program), live_peak(together.program)) << "no tensor lives longer";
+        // Of two list orders, the one whose placement is smaller is taken, and a placement can have 1 % of
+        // gaps.
+        EXPECT_LE(static_cast<double>(live_peak(together.program)),
+                  1.01 * static_cast<double>(live_peak(apart.program)))
+            << "no tensor lives longer";
       }
 }
 
