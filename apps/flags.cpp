@@ -116,7 +116,8 @@ std::vector<Flag> data_flags() {
       {"--sweep", &O::sweep,
        fmt::format(
            "train models side by side that differ in these flags: 'lr=0.1,0.05;wd=1e-4,5e-4' trains each rate "
-           "with each weight decay; 'lr~log(1e-4,1e-1)' draws --models rates. Each model gets a directory "
+           "with each weight decay, and with --models 8 each pair with two seeds; 'lr~log(1e-4,1e-1)' draws "
+           "--models rates. Each model gets a directory "
            "model-K in --output, and the end ranks them, with the command that trains each alone. The flags: "
            "{}; and batch-size, whose values are runs of their own, one after the other, each in a directory "
            "batch-size-N in --output",

@@ -76,7 +76,8 @@ Key range_of(Key key, const std::string& text) {
   return key;
 }
 
-constexpr const char* kBatchSize = "batch-size";  // one run for each
+constexpr const char *kBatchSize = "batch-size",  // one run for each
+    *kSeed = "seed";
 
 Key key_of(const std::string& text) {
   std::string part = trimmed(text);
@@ -193,7 +194,8 @@ const std::vector<std::string>& swept_flags() {
   return names;
 }
 
-std::vector<SweptValues> read_sweep(const std::string& text, int models, std::uint64_t seed) {
+std::vector<SweptValues> read_sweep(const std::string& text, int models,
+                                    const std::vector<std::uint64_t>& seeds) {
   std::vector<Key> keys;
   for (const std::string& part : split(text, ';')) {
     Key key = key_of(part);
@@ -203,32 +205,40 @@ std::vector<SweptValues> read_sweep(const std::string& text, int models, std::ui
   }
   constexpr std::size_t kMost = 1000;
   std::size_t combinations = 1;
-  bool draws = false;
+  bool draws = false, sweeps_seeds = false;
   for (const Key& key : keys) {
     draws = draws || key.is_range();
+    sweeps_seeds = sweeps_seeds || key.flag == kSeed;
     if (!key.is_range()) combinations *= key.values.size();
     if (combinations > kMost) throw Error(fmt::format("--sweep: more than {} combinations", kMost));
   }
   const auto count = models > 0 ? static_cast<std::size_t>(models) : combinations;
   if (draws && models == 0)
     throw Error("--sweep draws values from a range, so --models must say how many models there are");
-  if (draws ? count % combinations != 0 : count != combinations)
+  const bool can_repeat = draws || !sweeps_seeds;  // models with equal values have seeds of their own
+  if (can_repeat ? count % combinations != 0 : count != combinations)
     throw Error(fmt::format("--sweep has {} combinations of values, and --models is {}: it must be {}",
-                            combinations, models, draws ? "a multiple of them" : "their number"));
+                            combinations, models, can_repeat ? "a multiple of them" : "their number"));
+  const bool counts_seeds = !draws && count > combinations && seeds.size() == 1;
   std::vector<SweptValues> all(count);
   for (std::size_t m = 0; m < count; ++m) {
     std::size_t left = m % combinations, block = combinations;
     for (const Key& key : keys) {
       if (key.is_range()) {
-        all[m].emplace_back(key.flag, draw(key, seed, static_cast<int>(m)));
+        all[m].emplace_back(key.flag, draw(key, seeds[0], static_cast<int>(m)));
         continue;
       }
       block /= key.values.size();
       all[m].emplace_back(key.flag, key.values[left / block]);
       left %= block;
     }
+    if (counts_seeds) all[m].emplace_back(kSeed, std::to_string(seeds[0] + m / combinations));
   }
   return all;
+}
+
+bool gives(const std::string& text, const std::string& flag) {
+  return contains(split(text, ';'), flag, [](const std::string& part) { return key_of(part).flag; });
 }
 
 void set_flag(TrainOptions& o, const std::string& name, const std::string& value) try {

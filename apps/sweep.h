@@ -19,15 +19,20 @@ std::vector<TrainOptions> runs_of(const TrainOptions& options);
 /// Reads --sweep: flags without dashes, each with a list of values or a range to draw from, joined by
 /// semicolons. Values of a flag that is a list are joined by colons.
 ///
-///     lr=0.1,0.05;wd=1e-4,5e-4        4 models: each rate with each weight decay
+///     lr=0.1,0.05;wd=1e-4,5e-4        4 models: each rate with each weight decay; 8: each twice
 ///     lr~log(1e-4,1e-1);betas=0.9:0.99,0.9:0.999
 ///
 /// `~log(a,b)` draws from a … b with equal chances for each factor, `~uniform(a,b)` for each difference; then
 /// `models` must say how many models there are, a multiple of the combinations of the lists. The draws are a
-/// function of `seed`. Returns for each model its flags and their values, as on a command line. Throws Error
-/// naming what is wrong.
+/// function of the first of `seeds`. Without a range, models with equal values have seeds that count on from
+/// it, unless `seeds` has one for each. Returns for each model its flags and their values, as on a command
+/// line. Throws Error naming what is wrong.
 using SweptValues = std::vector<std::pair<std::string, std::string>>;
-std::vector<SweptValues> read_sweep(const std::string& text, int models, std::uint64_t seed);
+std::vector<SweptValues> read_sweep(const std::string& text, int models,
+                                    const std::vector<std::uint64_t>& seeds);
+
+/// Returns whether this --sweep gives values for a flag.
+bool gives(const std::string& text, const std::string& flag);
 
 /// Returns the options with a flag set to `value`, as it stands on a command line. Throws Error if it cannot
 /// be read.

@@ -96,7 +96,7 @@ template <class T> void per_model(const char* flag, std::vector<T>& values, int 
 void settle_sweep(TrainOptions& o) {
   std::vector<SweptValues> swept;
   try {
-    swept = read_sweep(o.sweep, o.models, o.seed[0]);
+    swept = read_sweep(o.sweep, o.models, o.seed);
   } catch (const Error& e) {
     throw Error(fmt::format("{}{}", e.what(), o.part.name.empty() ? "" : " (for each batch size)"));
   }
@@ -213,7 +213,7 @@ std::string why_without_effect(const Flag& flag, const TrainOptions& o) {
 void check_swept(const TrainOptions& o, const std::function<bool(const std::string& name)>& given) {
   for (std::size_t m = 0; m < o.swept.size(); ++m) {
     for (const auto& [name, value] : o.swept[m]) {
-      if (given(name))
+      if (given(name) && gives(o.sweep, name))
         throw Error(fmt::format("--{} stands beside --sweep, which gives it too: leave out one", name));
       for (const Flag& flag : flags())
         if (flag.name == name && flag.without_effect)

@@ -51,6 +51,18 @@ TEST_F(CliSweep, OfEveryKey) {
       8, 8);
 }
 
+TEST_F(CliSweep, OfMoreModelsThanCombinationsHasSeedsThatCountOn) {
+  expect_single_runs("--arch mlp -b 50 --steps 4 --seed 5 --models 6 --sweep 'lr=0.05,0.02'", 6, 4);
+  const auto args = [&](int m) { return read(fmt::format("sweep/model-{}/args.json", m)); };
+  for (int m = 0; m < 6; ++m) {
+    EXPECT_EQ(m % 2 == 0 ? 0.05 : 0.02, args(m).at("lr").at(0)) << m;
+    EXPECT_EQ(5 + m / 2, args(m).at("seed").at(0)) << m;
+  }
+  const Ended given =
+      succeed(base() + "--arch mlp -b 50 --steps 2 --sweep 'lr=0.05,0.02' --models 4 --seed 9,8,7,6");
+  EXPECT_NE(std::string::npos, command_of(given, 3).find(" --seed 6 ")) << command_of(given, 3);
+}
+
 TEST_F(CliSweep, OfCosinesWithAWarmUp) {
   expect_single_runs(
       "--arch mlp -b 50 --steps 9 --sweep 'sched=cosine;min-lr=0,0.02,0.03;warmup-epochs=1;warmup-lr=0.01'",
@@ -422,7 +434,8 @@ TEST_F(CliSweep, RefusesWhatItCannotSweep) {
       {"'batch-size=5,10' -b 5", {"--batch-size stands beside --sweep"}},
       {"'batch-size=5,10;lr=0.1,0.2' --models 3", {"2 batch sizes, and --models is 3"}},
       {"'batch-size=5,10' --models 4", {"2 batch sizes, and --models is 4: it must be their number"}},
-      {"'batch-size=5,10;lr=0.1,0.2' --models 8", {"2 combinations", "--models is 4", "for each batch size"}},
+      {"'batch-size=5,10;lr=0.1,0.2' --models 6", {"2 combinations", "--models is 3", "for each batch size"}},
+      {"'lr=0.1,0.2;seed=1,2' --models 8", {"4 combinations", "--models is 8: it must be their number"}},
       {"'batch-size=5,10' --trace t.json", {"--trace t.json", "is 2 runs", "a trace.json in its directory"}},
       {"'batch-size=5,10' --resume somewhere", {"--resume somewhere", "is 2 runs", "--resume auto"}},
       {"'lr'", {"'lr' is no flag with its values", "lr=0.1,0.05"}},
@@ -435,7 +448,7 @@ TEST_F(CliSweep, RefusesWhatItCannotSweep) {
       {"'lr~log(1,0.1)' --models 2", {"the smaller one first"}},
       {"'lr~normal(0,1)' --models 2", {"a range is log(a,b) or uniform(a,b)"}},
       {"'lr~log(0.1,1)'", {"--models must say how many"}},
-      {"'lr=0.1,0.2' --models 3", {"2 combinations", "--models is 3"}},
+      {"'lr=0.1,0.2' --models 3", {"2 combinations", "--models is 3: it must be a multiple of them"}},
       {"'lr=0.1,0.2;wd~log(0.1,1)' --models 3", {"a multiple of them"}},
       {"'lr=0.1,0.2' --lr 0.1", {"--lr stands beside --sweep"}},
       {"'betas=0.9:0.99'", {"--betas 0.9:0.99 has no effect with --opt sgd"}},
