@@ -4,11 +4,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/graph_rewrite.h>
+#include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::engine {
@@ -29,6 +31,29 @@ std::size_t place_of(ValueId v, const Expression& e) {
   return static_cast<std::size_t>(std::ranges::find(e.inputs, v) - e.inputs.begin());
 }
 
+// Arrays of models view each statistic of a norm in forward and again in backward. Of equal views one is
+// kept, so that an expression which takes in both parts reads and computes once what they have in common.
+Graph without_equal_views(const Graph& graph) {
+  GraphRewrite rewrite(graph);
+  std::map<std::tuple<ValueId, std::string, int, int, int>, ValueId> views;
+  for (const Node& node : graph.nodes()) {
+    if (!view_of(graph, node)) {
+      rewrite.copy(node);
+      continue;
+    }
+    const ValueId source = rewrite.now(node.inputs[0]), made = node.outputs[0];
+    const auto [first, is_new] = views.try_emplace({source, signature(*node.op, graph.types(node.inputs)),
+                                                    node.tag.stage, node.tag.lane, node.tag.microbatch});
+    if (is_new) {
+      rewrite.copy(node);
+      first->second = rewrite.now(made);
+    } else {
+      rewrite.replace(made, first->second);
+    }
+  }
+  return rewrite.take();
+}
+
 // Visits nodes in order, so that an expression has taken in all it can before another takes it in.
 class Fusion {
  public:
@@ -38,7 +63,7 @@ class Fusion {
       if (const Node& node = graph.node(n); !is_leaf(node) && !view_of(graph, node))
         computing_[task_of(node.tag)].push_back(n);
     for (const NodeId n : graph.nodes().ids())
-      if (const auto* op = reader(n)) expressions_[n] = expression(n, *op);
+      if (reader(n)) expressions_[n] = expression(n);
   }
 
   // Leaves out the nodes that no other node reads any more.
@@ -49,8 +74,7 @@ class Fusion {
       const Node& node = g_.node(n);
       if (!needed[n]) continue;
       const std::vector<ValueId> all = inputs_of(n);
-      const OpPtr op = all == node.inputs ? node.op : reader(n)->with(expressions_[n]->expression);
-      rewrite.copy(node, op, rewrite.now(all));
+      rewrite.copy(node, all == node.inputs ? node.op : with_expression(n), rewrite.now(all));
     }
     return rewrite.take();
   }
@@ -58,7 +82,32 @@ class Fusion {
  private:
   using TaskKey = std::tuple<Phase, int, int>;  // phase, stage, micro-batch
   static TaskKey task_of(const Tag& tag) { return {tag.phase, tag.stage, tag.microbatch}; }
-  const TakesExpression* reader(NodeId n) const { return as<TakesExpression>(g_.node(n)); }
+  // The op of n, or of each of its models, if it takes an expression, else null.
+  const TakesExpression* reader(NodeId n) const {
+    const auto* mapped = as<MappedOp>(g_.node(n));
+    if (mapped && mapped->is_varied()) return nullptr;
+    return dynamic_cast<const TakesExpression*>(mapped ? mapped->inner.get() : g_.node(n).op.get());
+  }
+  OpPtr with_expression(NodeId n) const {
+    OpPtr op = reader(n)->with(expressions_[n]->expression);
+    const auto* all = as<MappedOp>(g_.node(n));
+    if (!all) return op;
+    std::vector<bool> mapped(all->mapped.begin(),
+                             all->mapped.begin() + static_cast<std::ptrdiff_t>(reader(n)->first));
+    for (const ValueId v : expressions_[n]->inputs)
+      mapped.push_back(g_.type(v).rank() == shape_of_value(n).size());
+    return std::make_shared<MappedOp>(std::move(op), std::move(mapped), all->models);
+  }
+  // Whether n can read these inputs of an expression: each has the axis of its models, or is the same for
+  // all.
+  bool can_read(NodeId n, const Expression& e) const {
+    const auto* all = as<MappedOp>(g_.node(n));
+    const std::size_t rank = shape_of_value(n).size();
+    return !all || std::ranges::all_of(e.inputs, [&](ValueId v) {
+      const Shape& shape = g_.type(v).shape;
+      return shape.size() < rank || shape[0] == all->models;
+    });
+  }
   // The op of n if its expression can become a part of another, else null.
   const PointwiseOp* pointwise(NodeId n) const { return n < 0 ? nullptr : as<PointwiseOp>(g_.node(n)); }
   DType precision(const std::vector<ValueId>& inputs, DType output) const {
@@ -95,14 +144,14 @@ class Fusion {
   }
 
   // The expression of node n after it has taken in all it can.
-  Expression expression(NodeId n, const TakesExpression& op) {
+  Expression expression(NodeId n) {
     auto [own, result] = parts(n);
     for (bool more = true; more;) {
       more = false;
       for (std::size_t i = 0; i < result.inputs.size() && !more; ++i) {
         const NodeId p = producer(result.inputs[i]);
         if (!pointwise(p)) continue;
-        auto joined = may_move(p, n) ? join(result, i, p, op.dtype) : std::nullopt;
+        auto joined = may_move(p, n) ? join(result, i, p, n) : std::nullopt;
         if (joined)
           absorbed_.insert(p);
         else
@@ -123,10 +172,12 @@ class Fusion {
 
   // True if the values of p and of n's expression have the same shape.
   bool same_size(NodeId p, NodeId n) const {
+    return g_.type(g_.node(p).outputs[0]).shape == shape_of_value(n);
+  }
+  Shape shape_of_value(NodeId n) const {
     const Types operands = g_.types(g_.node(n).inputs);
     const auto* op = reader(n);
-    const auto value = PointwiseOp(op->expression, op->dtype).infer(std::span(operands).subspan(op->first));
-    return g_.type(g_.node(p).outputs[0]).shape == value[0].shape;
+    return PointwiseOp(op->expression, op->dtype).infer(std::span(operands).subspan(op->first))[0].shape;
   }
 
   // True if all that is computed between the two has been absorbed.
@@ -180,14 +231,13 @@ class Fusion {
   std::optional<Expression> copied(const Expression& outer, std::size_t i, NodeId n,
                                    const std::vector<ValueId>& own) const {
     const NodeId p = producer(outer.inputs[i]);
-    const DType dtype = reader(n)->dtype;
-    auto copy = may_copy(p, n) ? join(outer, i, p, dtype) : std::nullopt;
+    auto copy = may_copy(p, n) ? join(outer, i, p, n) : std::nullopt;
     for (bool more = copy.has_value(); more;) {
       more = false;
       for (std::size_t k = 0; k < copy->inputs.size() && !more; ++k) {
         const NodeId q = producer(copy->inputs[k]);
         if (!may_copy(q, n)) continue;
-        if (auto deeper = join(*copy, k, q, dtype); deeper && reads(*deeper, own, p) < reads(*copy, own, p)) {
+        if (auto deeper = join(*copy, k, q, n); deeper && reads(*deeper, own, p) < reads(*copy, own, p)) {
           copy = std::move(deeper);
           more = true;
         }
@@ -215,8 +265,9 @@ class Fusion {
            is_cheap(expressions_[p]->expression);
   }
 
-  // `outer`, whose value has type `output`, with p's expression in the place of its input i.
-  std::optional<Expression> join(const Expression& outer, std::size_t i, NodeId p, DType output) const {
+  // `outer`, an expression of n, with p's expression in the place of its input i.
+  std::optional<Expression> join(const Expression& outer, std::size_t i, NodeId p, NodeId n) const {
+    const DType output = reader(n)->dtype;
     const Expression& inner = *expressions_[p];
     const DType made = pointwise(p)->dtype;
     Expression result;
@@ -225,8 +276,8 @@ class Fusion {
         if ((e == &inner || v != outer.inputs[i]) && place_of(v, result) == result.inputs.size())
           result.inputs.push_back(v);
     const DType arithmetic = precision(result.inputs, output);
-    if (result.inputs.size() > kMaxInputs || arithmetic != precision(inner.inputs, made) ||
-        arithmetic != precision(outer.inputs, output))
+    if (result.inputs.size() > kMaxInputs || !can_read(n, result) ||
+        arithmetic != precision(inner.inputs, made) || arithmetic != precision(outer.inputs, output))
       return std::nullopt;
     PointwiseBuilder builder;
     const auto registers = [&](const std::vector<ValueId>& values, int joined) {
@@ -255,6 +306,9 @@ class Fusion {
 
 }  // namespace
 
-Graph fuse_pointwise(const Graph& graph) { return Fusion(graph).rewritten(); }
+Graph fuse_pointwise(const Graph& graph) {
+  const Graph merged = without_equal_views(graph);
+  return Fusion(merged).rewritten();
+}
 
 }  // namespace tandem::engine

@@ -113,6 +113,37 @@ TEST(FusePointwise, NetworksWithNormsTrainToTheSameBits) {
 }
 
 // A value with two readers; the second reader waits for a result of the first.
+// The gradient of an activation becomes a part of the sums and the gradient of the norm before it, in an
+// array of models as in one: both would read the statistics through views of their own.
+TEST(FusePointwise, ArraysOfModelsHaveTheExpressionsOfOneModel) {
+  for (Tensor (*activation)(const Tensor&) : {relu, hard_swish}) {
+    struct Net : nn::Module {
+      explicit Net(Tensor (*f)(const Tensor&)) : activation(f) {}
+      nn::Conv2d first{*this, "first", {.in = 3, .out = 8, .kernel = 3, .padding = 1, .bias = false}},
+          second{*this, "second", {.in = 8, .out = 8, .kernel = 3, .padding = 1, .bias = false}};
+      nn::BatchNorm norm0{*this, "norm0", {.channels = 8}}, norm1{*this, "norm1", {.channels = 8}};
+      nn::Linear head{*this, "head", {8 * 8 * 8, 5}};
+      Tensor (*activation)(const Tensor&);
+      Tensor forward(const Tensor& x) override {
+        return head(flatten(activation(norm1(second(activation(norm0(first(x))))))));
+      }
+    };
+    Job job = norm_job();
+    job.sample = {8, 8, 3};
+    job.model = [=] { return std::make_unique<Net>(activation); };
+    const Graph g = trace_job(job, 16);
+    const auto large_passes = [&](int models) {
+      const Program p = build(g, {.models = models, .recompute_cheap = false, .fuse_epilogues = false});
+      return std::ranges::count_if(p.instructions, [&](const Instruction& i) {
+        return i.op && as<PointwiseOp>(i) && i.outputs[0].shape.size() == (models > 1 ? 5U : 4U);
+      });
+    };
+    EXPECT_GT(large_passes(1), 0);
+    EXPECT_EQ(large_passes(1), large_passes(2));
+    EXPECT_EQ(large_passes(1), large_passes(3));
+  }
+}
+
 struct Fork : nn::Module {
   nn::Linear first{*this, "first", {192, 24}}, second{*this, "second", {24, 24}},
       head{*this, "head", {24, 5}};
