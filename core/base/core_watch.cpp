@@ -19,6 +19,7 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -33,8 +34,12 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kStuck = 10us;  // without a core while the watching core is idle
 constexpr nanoseconds kRan = 1us;     // a thread that ran for less since the last look did not run
-constexpr auto kPause = 5ms;          // between looks, times the number of cores
+constexpr auto kPause = 10ms;         // between looks
 constexpr nanoseconds kVigil = 100ms;
+// A thread of lowest priority that has computed beside others waits for its next turn, even to end, 340 times
+// as long as it computed. So a watch computes for at most kTurn at a time, and then sleeps.
+constexpr nanoseconds kTurn = 100us, kLostCore = 30us;
+constexpr auto kPauseInVigil = 1ms;
 
 std::atomic<int> watches = 0;  // of this process
 
@@ -119,14 +124,18 @@ nanoseconds CoreWatch::Team::time_on_core(const Member& member) {
   return std::chrono::seconds(time.tv_sec) + nanoseconds(time.tv_nsec);
 }
 
-// `taskset -ap` binds all threads of a process: also those that watch, which nothing else moves. Then the
-// watch ends, and changes nothing any more.
+// `taskset -ap` binds all threads of a process, one after the other: also those that watch, which nothing
+// else moves. Then the watch ends. Its last act is to let the members run where that wants them, since it may
+// have moved one in the meantime.
 bool CoreWatch::Team::is_bound_from_outside() {
   for (const Watcher& watcher : watchers_) {
     cpu_set_t set;
-    if (watcher.thread != 0 && sched_getaffinity(watcher.thread, sizeof set, &set) == 0 &&
-        (CPU_COUNT(&set) != 1 || !CPU_ISSET(static_cast<std::size_t>(watcher.core), &set)))
-      bound_from_outside_ = ended_ = true;
+    if (watcher.thread == 0 || sched_getaffinity(watcher.thread, sizeof set, &set) != 0 ||
+        (CPU_COUNT(&set) == 1 && CPU_ISSET(static_cast<std::size_t>(watcher.core), &set)))
+      continue;
+    if (!bound_from_outside_.exchange(true))
+      for (const Member& member : members_) let_run_on(member.thread, set);
+    ended_ = true;
   }
   return bound_from_outside_;
 }
@@ -138,7 +147,8 @@ void CoreWatch::Team::free() {
 
 void CoreWatch::Team::end() {
   ended_ = true;
-  if (bound_.exchange(false)) free();
+  bound_ = false;
+  free();
 }
 
 void CoreWatch::Team::watch(std::size_t position, std::vector<nanoseconds> before) noexcept {
@@ -149,11 +159,16 @@ void CoreWatch::Team::watch(std::size_t position, std::vector<nanoseconds> befor
   const sched_param none{};
   if (!bind(gettid(), core) || sched_setscheduler(0, SCHED_IDLE, &none) != 0) return;
   watchers_[position].thread = gettid();
+  auto turn = Clock::now(), last = turn;  // the begin of this turn on the core, and the last look
   while (!ended_) {
     if (watches == 1) look(core, before);
-    if (Clock::now() - found_.load() < kVigil) continue;
-    if (bound_.exchange(false)) free();
-    std::this_thread::sleep_for(kPause * members_.size());
+    const auto now = Clock::now();
+    if (now - std::exchange(last, now) > kLostCore) turn = now;
+    const bool is_vigil = now - found_.load() < kVigil;
+    if (is_vigil && now - turn < kTurn) continue;
+    if (!is_vigil && bound_.exchange(false)) free();
+    std::this_thread::sleep_for(is_vigil ? kPauseInVigil : kPause);
+    turn = last = Clock::now();
   }
 }
 
@@ -171,7 +186,8 @@ void CoreWatch::Team::look(int core, std::vector<nanoseconds>& before) {
   }
 }
 
-// Thread `stuck` goes to `core`, and the thread whose core that is to the core of `stuck`.
+// Thread `stuck` goes to `core`, and the thread whose core that is to the core of `stuck`. Another watching
+// thread, or the end, can free the members in between; then this thread, which comes last, does so again.
 void CoreWatch::Team::give(std::size_t stuck, int core) {
   if (is_bound_from_outside()) return;
   {
@@ -185,13 +201,13 @@ void CoreWatch::Team::give(std::size_t stuck, int core) {
   bound_ = true;
   for (std::size_t i = 0; i < members_.size(); ++i)
     if (i != stuck) bind(members_[i].thread, members_[i].core);
-  bind(members_[stuck].thread, core);  // the last one, since it takes this thread's core
-  if (ended_) free();
+  bind(members_[stuck].thread, members_[stuck].core);  // the last one, since it takes this thread's core
+  if (!bound_) free();
 }
 
 CoreWatch::CoreWatch(const std::vector<TeamThread>& threads) {
   cpu_set_t cores;
-  if (threads.size() < 2 || cores_by_quota() > 0 || getpriority(PRIO_PROCESS, 0) > 0 ||
+  if (threads.size() != 2 || cores_by_quota() > 0 || getpriority(PRIO_PROCESS, 0) > 0 ||
       sched_getaffinity(0, sizeof cores, &cores) != 0 ||
       static_cast<std::size_t>(CPU_COUNT(&cores)) != threads.size())
     return;

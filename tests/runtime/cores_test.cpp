@@ -1,11 +1,15 @@
 // The cores on which the lanes of a device run.
 #include <sched.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -223,8 +227,14 @@ TEST_F(CoreWatchTest, ThreadThatWaitsForItsCoreGetsAnIdleOne) {
   EXPECT_TRUE(is_moved(second_, b_, a_));
   EXPECT_TRUE(is_moved(second_, a_, b_)) << "back";
   EXPECT_TRUE(team_is_free()) << "while no thread waits for a core";
-  EXPECT_TRUE(is_moved(second_, b_, a_));
-  EXPECT_EQ(available_cores(first_.id()), 1) << "bound to the other core, so that both are used";
+  const auto is_kept_on = [](const Thread& thread, int core) {
+    cpu_set_t set;
+    return sched_getaffinity(thread.id(), sizeof set, &set) == 0 && CPU_COUNT(&set) == 1 &&
+           CPU_ISSET(static_cast<std::size_t>(core), &set);
+  };
+  // For a tenth of a second, which can pass before this thread has a core to look.
+  EXPECT_TRUE(comes_true([&] { return is_moved(second_, b_, a_) && is_kept_on(first_, b_); }))
+      << "the first one gets the core that the second one leaves";
   watch.reset();
   EXPECT_TRUE(team_is_free()) << "without a watch";
 }
@@ -247,8 +257,50 @@ TEST_F(CoreWatchTest, LeavesThreadsWhereTasksetBindsThem) {
 TEST_F(CoreWatchTest, OneTeamAtATimeIsWatched) {
   const std::vector team{first_.in_team(), second_.in_team()};
   const CoreWatch watch(team);
-  { const CoreWatch of_another_team(team); }
+  {
+    const CoreWatch of_another_team(team);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a look may have begun before
+    Thread other;
+    bind(other.id(), b_);
+    other.compute(true);
+    bind(second_.id(), b_);
+    second_.compute(true);
+    for (int i = 0; i < 200; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_NE(second_.core(), a_) << "moved by one of two watches";
+    }
+    second_.compute(false);
+  }
   EXPECT_TRUE(is_moved(second_, b_, a_)) << "the other team has ended";
+}
+
+// A process is gone when all of its threads are, and one that watches needs a turn on its core to end.
+TEST_F(CoreWatchTest, WatchedProcessEndsSoonBesideABusyOne) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "no threads can start after a fork";
+#endif
+  Thread other;
+  bind(other.id(), b_);
+  other.compute(true);
+  auto fastest = std::chrono::steady_clock::duration::max();  // other programs can be busy, too
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      Thread first, second;
+      const CoreWatch watch({first.in_team(), second.in_team()});
+      is_moved(second, b_, a_);
+      second.compute(true);
+      std::this_thread::sleep_for(std::chrono::seconds(20));
+      std::_Exit(0);
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const auto begin = std::chrono::steady_clock::now();
+    ::kill(child, SIGKILL);
+    EXPECT_EQ(child, ::waitpid(child, nullptr, 0));
+    fastest = std::min(fastest, std::chrono::steady_clock::now() - begin);
+  }
+  EXPECT_LT(fastest, std::chrono::milliseconds(300));
 }
 
 // A container of two and a half cores, in a group of four.
