@@ -124,8 +124,11 @@ std::string text_of(const fs::path& file) {
 
 // Of a page, without the list.
 std::string checksum_of_file(const fs::path& file) {
-  const std::string text = text_of(file);
-  return engine::checksum_of(file.filename() == kPage ? text.substr(0, text.rfind(kList)) : text);
+  std::string text = text_of(file);
+  if (const std::size_t list = text.rfind(kList); file.filename() == kPage && list != std::string::npos)
+    if (const std::size_t end = text.find(kListEnd, list); end != std::string::npos)
+      text.erase(list, end + std::string_view(kListEnd).size() - list);
+  return engine::checksum_of(text);
 }
 
 // Returns what a report wrote into a directory.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -129,6 +131,16 @@ std::vector<CollectiveCall> CollectiveRecord::last(std::size_t most) const {
 }
 
 void write_collectives(const std::string& file, const std::vector<CollectiveCall>& calls) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  if (const fs::file_status status = fs::symlink_status(file, none); fs::exists(status)) {
+    constexpr std::string_view kBegin = R"({"all_called":)";  // of each line, as its keys are sorted
+    std::string begin(kBegin.size(), ' ');
+    const bool is_own = fs::is_regular_file(status) &&
+                        (fs::is_empty(file, none) ||
+                         (std::ifstream(file).read(begin.data(), std::ssize(kBegin)) && begin == kBegin));
+    if (!is_own) throw Error(fmt::format("'{}' exists, and no run wrote it: it stays", file));
+  }
   const double since_1970 =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() -
       steady_seconds();

@@ -80,7 +80,7 @@ class CollectiveRecord {
 };
 
 /// Writes one JSON object per call and line. `now` is steady_clock's time, which becomes seconds since 1970.
-/// Throws Error naming the file if it cannot be written.
+/// Throws Error naming the file if it cannot be written, or if there is one that this did not write.
 void write_collectives(const std::string& file, const std::vector<CollectiveCall>& calls);
 
 }  // namespace tandem::engine

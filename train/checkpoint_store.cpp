@@ -114,10 +114,14 @@ std::string changed_file(const std::string& path) {
   const std::string manifest = (fs::path(path) / kManifest).string();
   std::ifstream in(manifest);
   const std::string text(std::istreambuf_iterator<char>(in), {});
+  const std::vector<std::string> names = names_in(path);
+  const bool has_others = std::ranges::any_of(names, [](const auto& name) { return name != kManifest; });
+  if (!has_others || (!text.empty() && kBegin.starts_with(text))) return "";  // it is unfinished
   CheckpointManifest saved;
   try {
     saved = manifest_from_json(manifest, text);
-  } catch (const Error&) {  // it is unfinished or damaged
+  } catch (const Error&) {
+    return kManifest;
   }
   std::error_code none;
   for (const CheckpointManifest::File& f : saved.files) {

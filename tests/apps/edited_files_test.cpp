@@ -98,6 +98,25 @@ TEST_F(ForeignFiles, AnEditedFileOfAReportStays) {
     write("page/" + name, text);
     foreign_.clear();
   }
+  put("page/index.html", read_file(file("page/index.html")) + "<p>mine, behind the list of files</p>\n");
+  expect_refused(report + " --force", {"index.html", "no report of this version wrote", "stays"});
+  expect_untouched();
+}
+
+// Without its manifest, or with another one, nothing says that the weights are a run's.
+TEST_F(ForeignFiles, WeightsOfACheckpointWithAnotherManifestStay) {
+  const std::string job = kTrain + "--arch mlp --steps 1 --output " + file("run"),
+                    step = "run/checkpoints/step-1/";
+  ASSERT_TRUE(succeeds(job));
+  const std::string manifest = read_file(file(step + "manifest.json"));
+  put(step + "model.safetensors", "mine");
+  for (const std::string& other : {manifest + "\n", manifest.substr(0, manifest.size() / 2), std::string("{}")}) {
+    write(step + "manifest.json", other);
+    expect_refused(job + " --force", {"step-1/manifest.json", "stays"});
+  }
+  fs::remove(file(step + "manifest.json"));
+  expect_refused(job + " --force", {"checkpoints/step-1", "stays"});
+  expect_untouched();
 }
 
 // The files of a run that people edit are theirs then.
