@@ -97,6 +97,19 @@ RunState read_run_state(const Checkpoint& checkpoint) {
   return run;
 }
 
+void require_same_arguments(const std::string& directory, const std::string& saved, const TrainOptions& now) {
+  const json was = json::parse(saved);
+  require_types(was);
+  Texts different;
+  for (const Change change : {Change::network, Change::learning})
+    add_differences(different, change, was, now);
+  if (!different.empty())
+    throw Error(fmt::format(
+        "--resume auto: '{}' holds a run without a checkpoint, and this run would differ from it: {}. Give the "
+        "same arguments, or choose another directory",
+        directory, fmt::join(different, "; ")));
+}
+
 std::string compare(const RunState& saved, const RunState& now) {
   const json was = json::parse(saved.arguments);
   const bool evaluates = now.options.evaluate;

@@ -26,6 +26,10 @@ RunNotes notes_of(const RunState& run);
 /// Throws Error if run.json is not as train_cifar writes it.
 RunState read_run_state(const Checkpoint& checkpoint);
 
+/// Throws Error if a run with these arguments, as in args.json, would differ from this one, which is to go on
+/// in its directory although it has no checkpoint.
+void require_same_arguments(const std::string& directory, const std::string& saved, const TrainOptions& now);
+
 /// Throws Error listing the arguments or data that make this a different run from the saved one. Returns a
 /// note on arguments that change the last bits of the losses or, if the schedule has several batches in
 /// flight, their delays; empty if there are none. With --evaluate, only the network must agree.

@@ -25,6 +25,7 @@
 #include "log.h"
 #include "model_texts.h"
 #include "output_file.h"
+#include "own_file.h"
 #include "pipeline_options.h"
 #include "prediction_means.h"
 #include "progress_line.h"
@@ -239,6 +240,9 @@ void TrainingRun::cut(const Graph& forward, Strategy& strategy) {
 // Checks that the checkpoint fits this run before anything is replaced.
 void TrainingRun::agree_on_checkpoint() {
   if (!start_.checkpoint) {
+    const std::string args = (std::filesystem::path(options_.output) / "args.json").string();
+    if (options_.resume == "auto" && look_at(args, "args") == Found::own)
+      require_same_arguments(options_.output, read_text("arguments", args), options_);
     if (options_.resume == "auto")
       log_info(fmt::format("no checkpoint in {}: begins at batch 0", options_.output));
     return;

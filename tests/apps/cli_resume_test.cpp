@@ -366,5 +366,17 @@ TEST_F(Resume, RanksWithDifferentCheckpointsAreRefused) {
       << e.err;
 }
 
+// A run that was killed before its first checkpoint leaves its arguments.
+TEST_F(Resume, AutoBeginsNoOtherRunInPlaceOfOneWithoutACheckpoint) {
+  const std::string train = kTrain + "--steps 2 --output " + file("run");
+  succeed(train + " --arch mlp");
+  fs::remove_all(file("run/checkpoints"));
+  fs::remove(file("run/summary.json"));
+  for (const char* other : {" --arch convnet", " --arch mlp --lr 0.01"})
+    expect_refused(train + other + " --resume auto", {"a run without a checkpoint", "was", "another directory"});
+  EXPECT_EQ("mlp", read("run/args.json").at("arch"));
+  succeed(train + " --arch mlp --resume auto");
+}
+
 }  // namespace
 }  // namespace tandem::testing
