@@ -69,9 +69,14 @@ void TrainingRun::end_run(Trainer& trainer, int signal) const {
   is_ending_ = true;
   const std::string doing = what_it_does(trainer);
   end_line();
-  log_info(
+  // Open MPI passes SIGUSR1 on, and kills the ranks a second after others.
+  const bool may_be_killed = watch && signal != SIGUSR1;
+  log_info(fmt::format(
       "the run ends with a checkpoint, after the batches or the evaluation that have begun; another signal ends it "
-      "at once");
+      "at once{}",
+      may_be_killed ? "; if they take more than a second, mpirun kills the ranks before: send it SIGUSR1 instead "
+                      "(kill -USR1), which leaves them their time"
+                    : ""));
   if (!watch) return trainer.end_soon(interruption(signal));
   watch->request_end(interruption(signal));
   if (watch->agreed_within(kSoon)) return;
