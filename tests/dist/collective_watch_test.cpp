@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <thread>
@@ -13,8 +14,10 @@
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/collective_watch.h>
 
+#include "expect_error.h"
 #include "ranks.h"
 #include "temporary_directory.h"
+#include "test_files.h"
 
 namespace tandem::testing {
 namespace {
@@ -206,6 +209,31 @@ TEST(CollectiveWatch, EndsTheJobIfTheAbortDoesNot) {
   for (const char* rank : {"0", "1"})
     EXPECT_TRUE(contains_text(told.all(), std::string("while the lanes are in:\nrank ") + rank + ": busy\n"))
         << told.all();
+}
+
+TEST(CollectiveRecord, LeavesFilesOfOthers) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.file("collectives-0.jsonl"), target = directory.file("mine");
+  CollectiveCall call{};
+  call.began = 1;
+  write_collectives(file, {call});
+  write_collectives(file, {call, call});  // its own is replaced
+  EXPECT_EQ(2, std::ranges::count(read_file(file), '\n'));
+  write_file(target, "mine");
+  const auto expect_refused = [&] {
+    expect_error([&] { write_collectives(file, {call}); }, {file, "no run wrote it", "stays"});
+    EXPECT_EQ("mine", read_file(target));
+  };
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink(target, file);
+  expect_refused();
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  expect_refused();
+  std::filesystem::remove(file);
+  std::filesystem::rename(target, file);
+  expect_error([&] { write_collectives(file, {call}); }, {file, "no run wrote it", "stays"});
+  EXPECT_EQ("mine", read_file(file));
 }
 
 }  // namespace
