@@ -199,7 +199,9 @@ void CollectiveWatch::release() {
 
 void CollectiveWatch::watch() {
   for (bool goes_on = true; goes_on;) {
+    const double before = steady_seconds();
     goes_on = sleep(next_look());
+    excuse_pause(before);
     std::erase_if(sent_, [&](Sent& s) { return !s.request.handle || transport_->ended(s.request); });
     if (const auto why = listen()) return end(*why, true);
     if (!goes_on) return;
@@ -251,11 +253,23 @@ std::string CollectiveWatch::doing() const {
   return fmt::format("has waited for {:.1f} s in {}", state.since, describe(state.oldest));
 }
 
+// While this process was stopped, nobody was late: whoever stops a job stops the other ranks too. `before` is
+// when the watch went to sleep.
+void CollectiveWatch::excuse_pause(double before) {
+  const CallState mine = record_.state();
+  const double now = steady_seconds();
+  if (mine.open == 0 || now - before < seconds(tick_ + answer_time_)) return;
+  const double pause = now - std::max(before, mine.since);
+  paused_until_ = std::min(now, std::max(mine.since, paused_until_) + pause);
+  excused_until_ = std::min(now, std::max(mine.since, excused_until_) + pause);
+  asked_.reset();
+}
+
 // Returns why the job must end, if it must.
 std::optional<std::string> CollectiveWatch::consider() {
   const CallState mine = record_.state();
   const auto now = Clock::now();
-  const double waited = mine.open > 0 ? steady_seconds() - mine.since : 0;
+  const double waited = mine.open > 0 ? steady_seconds() - std::max(mine.since, paused_until_) : 0;
   if (waited < seconds(options_.first_notice)) next_notice_ = seconds(options_.first_notice);
   const bool is_late = mine.open > 0 && steady_seconds() - std::max(mine.since, excused_until_) >=
                                             seconds(patience_ - answer_time_);

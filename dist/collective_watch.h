@@ -41,7 +41,7 @@ struct WatchOptions {
 ///
 /// The watches of the ranks ask each other where they are, shortly before the deadline passes. A rank whose
 /// watch answers may take as long as it needs between two runs: it may write a checkpoint, plan, or be in a
-/// callback. A rank that does not answer is stopped, or its machine is gone. A rank that answers and runs a
+/// callback. The time for which a rank's own process was stopped does not count. A rank that does not answer is stopped, or its machine is gone. A rank that answers and runs a
 /// Program, but is in no call, hangs.
 class CollectiveWatch {
  public:
@@ -116,8 +116,8 @@ class CollectiveWatch {
   void end_own(std::int64_t batch, const std::string& reason);
   CollectiveRecord::CallState own() const;
   std::optional<std::string> listen();
+  void excuse_pause(double before);
   std::optional<std::string> consider();
-  void ask(Clock::time_point now);
   bool somebody_may_take_longer() const;
   bool first_to_wait(double seconds) const;
   std::vector<int> absent_ranks() const;
@@ -135,6 +135,7 @@ class CollectiveWatch {
   std::optional<Clock::time_point> asked_;  // about the oldest call
   double next_notice_ = 0;                  // seconds that a call waits until then
   double excused_until_ = 0;                // seconds of steady_clock, from which the deadline counts again
+  double paused_until_ = 0;                 // the same for notices: the call's wait without the pauses
   std::mutex mutex_;                        // guards what follows
   std::condition_variable changed_;
   bool closing_ = false;

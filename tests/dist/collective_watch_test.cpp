@@ -1,4 +1,8 @@
 // The record of a rank's calls, and the deadline that ends a run in which one waits too long.
+#include <signal.h>
+
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -6,6 +10,8 @@
 #include <fstream>
 #include <mutex>
 #include <thread>
+
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -166,6 +172,38 @@ TEST(CollectiveWatch, WaitsForARankThatIsBusyBetweenTwoRuns) {
     sum(comm, 4, 1);
   };
   run_ranks(2, work, {.watch = WatchOptions{kDeadline}});
+}
+
+// A job that is suspended for longer than its deadline goes on: both ranks are stopped while one waits.
+TEST(CollectiveWatch, TimeForWhichAllRanksAreStoppedDoesNotCount) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer does not support threads after a fork";
+#endif
+  const pid_t job = fork();
+  if (job == 0) {
+    try {
+      const auto work = [](Comm& comm) {
+        comm.running(true);
+        sum(comm, 4, 0);
+        for (int i = 0; comm.rank() == 1 && i < 50; ++i) {  // 1 s, and the pause
+          std::this_thread::sleep_for(20ms);
+          if (i == 9) ::kill(getpid(), SIGSTOP);
+        }
+        sum(comm, 4, 1);
+      };
+      run_ranks(2, work, {.watch = WatchOptions{2s}});
+      _exit(0);
+    } catch (const std::exception&) {
+      _exit(1);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(job, waitpid(job, &status, WUNTRACED));
+  ASSERT_TRUE(WIFSTOPPED(status));
+  std::this_thread::sleep_for(3s);
+  ::kill(job, SIGCONT);
+  ASSERT_EQ(job, waitpid(job, &status, 0));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(CollectiveWatch, EndsRanksThatAllWaitForEachOther) {
