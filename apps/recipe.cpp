@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
 
 #include <unistd.h>
 
@@ -58,17 +57,15 @@ std::vector<std::string> vectors_of(const Graph& g) {
 CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   CoreShares c;
   c.available = default_threads();
-  const int here = mpi ? mpi->local_size() : 0;  // ranks on this machine; 0: not known
+  const int sharing = mpi ? mpi->ranks_on_these_cores() : o.ranks * o.devices;
+  if (mpi && std::getenv("TANDEM_THREADS") && c.available * sharing <= available_cores())
+    c.available *= sharing;  // it is the number of each process
   // mpirun may have bound this process to some of the machine's cores. If it is the parent of this process,
   // its own cores are those of the job, which a batch system may have limited.
-  const int machine = static_cast<int>(std::thread::hardware_concurrency());
-  const bool own = mpi && c.available < machine;
   if (const LaunchEnvironment launch = launch_environment();
       std::getenv("OMPI_COMM_WORLD_SIZE") && launch.local_size > 0)
     c.out_of_reach = std::max(0, available_cores(getppid()) - available_cores() * launch.local_size);
-  c.lanes = std::max(schedule_of(o).compute_lanes(), o.array_lanes);  // per rank
-  const int sharing = own ? 1 : here > 0 ? here : o.ranks * o.devices;
-  c.lanes *= sharing;
+  c.lanes = std::max(schedule_of(o).compute_lanes(), o.array_lanes) * sharing;
   c.loaders = o.workers * (mpi ? std::min(sharing, o.ranks) : 1);  // each process whose stage takes images
   c.threads = o.threads > 0 ? o.threads : std::max(1, (c.available - c.loaders) / c.lanes);
   c.rank = std::max(1, c.available / sharing);

@@ -10,9 +10,9 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// The lanes and threads of this machine that share the cores available to this process.
+/// The lanes and threads of all ranks that share the cores of this process.
 struct CoreShares {
-  int available = 1;
+  int available = 1;     ///< cores that they share
   int lanes = 1;         ///< compute lanes
   int loaders = 0;       ///< loading threads
   int threads = 1;       ///< threads per lane, the same on all ranks

@@ -19,7 +19,7 @@ MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return 0; }
 int MpiSession::size() const { return 1; }
 int MpiSession::local_rank() const { return 0; }
-int MpiSession::local_size() const { return 1; }
+int MpiSession::ranks_on_these_cores() { return 1; }
 void MpiSession::agree(std::span<const Agreed>) {}
 std::unique_ptr<Comm> MpiSession::comm(const CommOptions&) { return nullptr; }
 std::shared_ptr<CollectiveWatch> MpiSession::watch() const { return nullptr; }
@@ -29,6 +29,9 @@ void end_mpi_job(int code) { std::_Exit(code); }
 
 #else
 
+#include <sched.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -39,6 +42,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -258,7 +262,26 @@ MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }
 int MpiSession::local_rank() const { return state_->launch.local_rank; }
-int MpiSession::local_size() const { return state_->launch.local_size; }
+int MpiSession::ranks_on_these_cores() {
+  const MpiStart& start = state_->start;
+  const FirstMeeting meeting(state_->launch, start.patience, start.deadline, start.tell);
+  MPI_Comm machine = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
+        "MPI_Comm_split_type");
+  int size = 0;
+  MPI_Comm_size(machine, &size);
+  cpu_set_t own;
+  if (sched_getaffinity(0, sizeof own, &own) != 0) std::memset(&own, 0xff, sizeof own);  // not known: all
+  std::vector<cpu_set_t> of_ranks(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&own, sizeof own, MPI_BYTE, of_ranks.data(), sizeof own, MPI_BYTE, machine),
+        "MPI_Allgather");
+  MPI_Comm_free(&machine);
+  return static_cast<int>(std::ranges::count_if(of_ranks, [&](const cpu_set_t& others) {
+    cpu_set_t both;
+    CPU_AND(&both, &own, &others);
+    return CPU_COUNT(&both) > 0;
+  }));
+}
 void MpiSession::agree(std::span<const Agreed> mine) {
   const MpiStart& start = state_->start;
   const auto all = comm();

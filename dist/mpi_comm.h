@@ -42,8 +42,9 @@ class MpiSession {
   int rank() const;
   int size() const;
   int local_rank() const;
-  /// How many ranks this machine has; 0 if the launcher does not tell.
-  int local_size() const;
+  /// Returns how many ranks of this machine, this one included, may run on a core on which the calling thread
+  /// may run. Every rank must call it. Ends the process if not all ranks come, as the constructor does.
+  int ranks_on_these_cores();
 
   /// Throws Error, on every rank, unless all ranks give the same values (gather.h). Every rank must call it.
   /// Ends the process if not all ranks come, as the constructor does.

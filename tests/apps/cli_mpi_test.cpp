@@ -269,6 +269,22 @@ TEST_F(CliMpi, BlamesNoBindingForCoresThatTheJobDoesNotHave) {
   EXPECT_EQ(std::string::npos, e.out.find("mpirun binds")) << e.out;
 }
 
+// A container can have fewer cores than the machine.
+TEST_F(CliMpi, RanksDivideTheCoresThatTheyShare) {
+  cpu_set_t allowed;
+  ASSERT_EQ(0, sched_getaffinity(0, sizeof allowed, &allowed));
+  int first = 0;
+  while (!CPU_ISSET(first, &allowed)) ++first;
+  const std::string job = kTrain + "--arch mlp --steps 1";
+  const Ended one = run(fmt::format("taskset -c {} ", first) + TANDEM_MPIRUN " --bind-to none -np 2 " + job);
+  EXPECT_EQ(0, one.status) << one.err;
+  EXPECT_EQ(1, count(one.out, "warning: 2 computing threads share 1 core")) << one.out;
+  if (CPU_COUNT(&allowed) < 2) return;
+  const Ended apart = run(TANDEM_MPIRUN " --bind-to core -np 2 " + job);
+  EXPECT_EQ(0, apart.status) << apart.err;
+  EXPECT_EQ(0, count(apart.out, "share")) << apart.out;
+}
+
 TEST_F(CliMpi, SimulatesMoreStagesThanRanks) {
   const Ended e = run(kTwoRanks + kTrain + "--steps 3 --parallel pipeline --stages 4 --simulate");
   EXPECT_EQ(0, e.status) << e.err;

@@ -1,11 +1,13 @@
 // mpirun starts it on every rank. Without arguments it checks that MPI gives the bits of the thread
 // transport. With an argument it plays a scene of a run's end, which dist_mpi_end_test.cpp observes.
+#include <sched.h>
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -238,6 +240,26 @@ TEST(MpiSession, KnowsItsRanksFromTheLauncherToo) {
   EXPECT_EQ(launch_environment().rank, session->rank());
   EXPECT_EQ(launch_environment().size, session->size());
   EXPECT_EQ(session->local_rank(), session->rank()) << "all ranks are on this machine";
+}
+
+// Every rank binds itself to one core of mpirun's, and then to all of them.
+TEST(MpiSession, CountsTheRanksThatShareItsCores) {
+  cpu_set_t before, all;
+  ASSERT_EQ(0, sched_getaffinity(0, sizeof before, &before));
+  ASSERT_EQ(0, sched_getaffinity(getppid(), sizeof all, &all));
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &all)) cores.push_back(core);
+  const int rank = session->rank(), size = session->size(), n = static_cast<int>(cores.size());
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cores[static_cast<std::size_t>(rank % n)], &one);
+  ASSERT_EQ(0, sched_setaffinity(0, sizeof one, &one));
+  const int on_one = session->ranks_on_these_cores();
+  ASSERT_EQ(0, sched_setaffinity(0, sizeof all, &all));
+  EXPECT_EQ((size - 1 - rank % n) / n + 1, on_one) << "ranks whose number has this remainder";
+  EXPECT_EQ(size, session->ranks_on_these_cores());
+  ASSERT_EQ(0, sched_setaffinity(0, sizeof before, &before));
 }
 
 }  // namespace
