@@ -351,6 +351,8 @@ void TrainingRun::train(Trainer& trainer) {
   ProgressLine progress(trainer.length().total, begin_.progress.batch,
                         std::max(1, static_cast<int>(std::ssize(memory_.turns))), options_.print_every,
                         terminal);
+  const auto ending = ending_by(trainer);
+  const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer, signal); });
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
   directory_.plan(plan_);
   if (options_.dump_profile) directory_.memory_problems(memory_.plans);
@@ -409,8 +411,6 @@ void TrainingRun::train(Trainer& trainer) {
                            directory_.path(kAllReduces)));
                    }});
   try {
-    const auto ending = ending_by(trainer);
-    const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer, signal); });
     const auto running = announced(session);
     const EpochResult end = trainer.fit();
     const Timeline timeline = options_.trace.empty()

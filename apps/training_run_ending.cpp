@@ -19,13 +19,17 @@ namespace {
 constexpr std::chrono::seconds kAgreement{5};    // ranks need some milliseconds
 constexpr std::chrono::milliseconds kSoon{300};  // mpirun kills ranks a second after SIGTERM
 
+std::vector<std::int64_t> saved_steps(const TrainOptions& o) {
+  return o.output.empty() ? std::vector<std::int64_t>() : checkpoint_steps(checkpoints_of(o.output));
+}
+
 // What --resume auto will find of a run that a signal ended.
 std::string what_is_left(const TrainOptions& o, bool save_failed) {
-  std::vector<std::int64_t> saved;
-  if (!o.output.empty()) saved = checkpoint_steps(checkpoints_of(o.output));
+  const std::vector<std::int64_t> saved = saved_steps(o);
   if (!saved.empty())
-    return fmt::format("the same command with --resume auto{} continues from batch {}",
-                       o.force ? ", without --force," : "", saved.back());
+    return fmt::format("the same command with --resume auto{} continues from batch {}, saved in {}/{}",
+                       o.force ? ", without --force," : "", saved.back(), checkpoints_of(o.output),
+                       checkpoint_name(saved.back()));
   if (o.checkpoint_every > 0 && !save_failed)
     return fmt::format("no checkpoint was saved yet: the first is due after {}",
                        counted(o.checkpoint_every, "batch"));
@@ -69,14 +73,16 @@ void TrainingRun::end_run(Trainer& trainer, int signal) const {
   is_ending_ = true;
   const std::string doing = what_it_does(trainer);
   end_line();
-  // Open MPI passes SIGUSR1 on, and kills the ranks a second after others.
-  const bool may_be_killed = watch && signal != SIGUSR1;
-  log_info(fmt::format(
-      "the run ends with a checkpoint, after the batches or the evaluation that have begun; another signal ends it "
-      "at once{}",
-      may_be_killed ? "; if they take more than a second, mpirun kills the ranks before: send it SIGUSR1 instead "
-                      "(kill -USR1), which leaves them their time"
-                    : ""));
+  log_info(
+      "the run ends with a checkpoint, after the batches or the evaluation that have begun; another signal "
+      "ends it at once");
+  if (watch && signal != SIGUSR1) {  // which Open MPI passes on; it kills the ranks a second after others
+    const std::vector<std::int64_t> saved = saved_steps(options_);
+    log_info(fmt::format(
+        "if they take more than a second, mpirun kills the ranks, and {} is left; SIGUSR1 (kill -USR1), sent to "
+        "mpirun, leaves them their time",
+        saved.empty() ? "no checkpoint" : "the checkpoint of batch " + std::to_string(saved.back())));
+  }
   if (!watch) return trainer.end_soon(interruption(signal));
   watch->request_end(interruption(signal));
   if (watch->agreed_within(kSoon)) return;

@@ -255,11 +255,11 @@ std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most, R
   const std::int64_t batches = std::min({left, most, random && !lags ? 1 : left});
   if (done_ == kWarmUp) measure(measured);
   if (random) draw_threads();
-  session_.run(first_batch, batches, program_);
-  done_ += batches;
-  report_.batches += batches;
+  const std::int64_t ran = session_.run(first_batch, batches, program_, limit);
+  done_ += ran;
+  report_.batches += ran;
   if (done_ == kWarmUp + measured) end_step();
-  return batches;
+  return ran;
 }
 
 // On the root rank: takes what the batches of a step tell.

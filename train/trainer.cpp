@@ -241,24 +241,19 @@ void Trainer::rehearse(std::int64_t batch, std::int64_t end) {
 
 // Trains whole batches, some of which may also plan the all-reduces. Returns the batch before which it ended.
 std::int64_t Trainer::train(std::int64_t batch, std::int64_t end) {
-  constexpr std::int64_t kClaimed = 16;  // batches of a run that plans and does not end early, at most
+  constexpr std::int64_t kRehearsed = 16;  // batches, at most; the run does not end before they are trained
   if (!tuning_) batch += session_->run(batch, end - batch, {}, &limit_);
-  std::int64_t claimed = batch;  // the run does not end before this batch
   while (tuning_ && batch < end) {
     const bool was_planned = tuning_->is_planned();
-    if (was_planned) {
+    if (!was_planned && session_->program().max_lag > 0) {
+      const std::int64_t claimed = limit_.claim(std::min(end, batch + kRehearsed));
+      if (claimed <= batch) break;  // the run ends here
+      rehearse(batch, claimed);
+    } else {
       const std::int64_t ran = tuning_->run(batch, end - batch, &limit_);
       batch += ran;
-      if (batch < end && ran == 0) break;  // the run ends here
-    } else {
-      if (batch == claimed) {
-        claimed = limit_.claim(std::min(end, batch + kClaimed));
-        if (claimed <= batch) break;  // the run ends here
-      }
-      if (session_->program().max_lag > 0)
-        rehearse(batch, claimed);
-      else
-        batch += tuning_->run(batch, claimed - batch);
+      // With one plan only, it runs nothing, and is planned.
+      if (ran == 0 && (was_planned || !tuning_->is_planned())) break;  // the run ends here
     }
     if (was_planned || !tuning_->is_planned()) continue;
     session_->measure(options_.spans, tuning_->program());
