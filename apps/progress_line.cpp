@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -108,15 +109,15 @@ void ProgressLine::update(const BatchResult& batch) {
   ++updates_;
   seconds_ += batch.seconds;
   since_ += batch.seconds;
+  const double per_update = seconds_per_update(batch.seconds);
   const std::int64_t done = batch.batch + 1;
   const bool due =
       terminal_ ? since_ >= kRedraw : done == before_ + 1 || done % every_ == 0 || since_ >= kSilence;
   if (!due && done != total_) return;
   const double rate = static_cast<double>(images_) / since_;
   // After a rollback batches come again, but then models take no turns.
-  const double trained =
-      turns_ == 1 ? static_cast<double>(done - before_) : static_cast<double>(updates_) / turns_;
-  const double left = seconds_ / trained * (static_cast<double>(total_ - before_) - trained);
+  const std::int64_t to_come = turns_ == 1 ? total_ - done : turns_ * (total_ - before_) - updates_;
+  const double left = per_update * static_cast<double>(to_come);
   images_ = 0;
   since_ = 0;
   // Steps count from 0, as in metrics.jsonl and in traces.
@@ -131,6 +132,25 @@ void ProgressLine::update(const BatchResult& batch) {
   } else {
     log_info(numbers);
   }
+}
+
+// The median of the last minute's parts, so that a stall counts for nothing.
+double ProgressLine::seconds_per_update(double seconds) {
+  constexpr double kPart = 5;  // seconds, at least
+  constexpr std::size_t kParts = 12;
+  part_seconds_ += seconds;
+  ++part_updates_;
+  const double mean = part_seconds_ / static_cast<double>(part_updates_);
+  if (part_seconds_ >= kPart) {
+    parts_.push_back(mean);
+    if (parts_.size() > kParts) parts_.pop_front();
+    part_seconds_ = 0;
+    part_updates_ = 0;
+  }
+  if (parts_.empty()) return mean;
+  std::vector<double> sorted(parts_.begin(), parts_.end());
+  std::ranges::sort(sorted);
+  return sorted[(sorted.size() - 1) / 2];
 }
 
 void ProgressLine::tested() { begin_step(next_); }

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -11,7 +12,8 @@
 namespace tandem::apps {
 
 /// Shows the progress of a run: on a terminal a bar with the time left, elsewhere a plain line every `every`
-/// batches. Its images/s are the mean since it was last drawn or printed. If a step or an evaluation takes
+/// batches. Its images/s are the mean since it was last drawn or printed; the time left follows from the last
+/// minute. If a step or an evaluation takes
 /// long, it says so after `silence` seconds, and again each time when that time has doubled.
 class ProgressLine {
  public:
@@ -34,11 +36,15 @@ class ProgressLine {
   void begin(const std::string& what);
   void begin_step(std::int64_t batch);
   void watch(const std::stop_token& stop);
+  double seconds_per_update(double seconds);
   std::int64_t total_, before_;
   int turns_, every_;
   bool terminal_;
   std::int64_t updates_ = 0;
-  double seconds_ = 0;       // of training
+  double seconds_ = 0;        // of training
+  std::deque<double> parts_;  // seconds per update of parts of the last minute
+  double part_seconds_ = 0;   // of the current part
+  std::int64_t part_updates_ = 0;
   double since_ = 0;         // part of seconds_ after the last update of the line
   std::int64_t images_ = 0;  // after the last update of the line
   std::int64_t all_images_ = 0;

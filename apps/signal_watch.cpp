@@ -99,7 +99,11 @@ void SignalWatch::work() {
       if (!one_of_several()) log_error(interruption(signal));
       std::_Exit(status_after(signal));
     }
-    caller_ = std::jthread(call_, signal);  // on its own thread, so that the next signal is handled at once
+    try {
+      caller_ = std::jthread(call_, signal);  // on its own thread, so that the next signal is handled at once
+    } catch (const std::system_error&) {
+      call_(signal);  // no thread can start
+    }
   }
 }
 

@@ -36,5 +36,20 @@ TEST(ProgressLines, SayWhatTakesLong) {
   EXPECT_EQ(0, count(said, "step 2")) << said;
 }
 
+// One step took 10 minutes, because another rank was stopped; the others take a second each.
+TEST(ProgressLines, AStallIsNoPartOfTheTimeLeft) {
+  ::testing::internal::CaptureStdout();
+  {
+    ProgressLine line(1000, 0, 1, 100, /*terminal=*/false);
+    for (std::int64_t batch = 0; batch < 200; ++batch)
+      line.update(
+          {.batch = batch, .samples = 1, .loss = {1}, .lr = {1}, .seconds = batch == 150 ? 600.0 : 1.0});
+  }
+  const std::string said = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(1, count(said, "step 99 (100 of 1000)  loss 1.0000  1 images/s  15:00 left")) << said;
+  EXPECT_EQ(1, count(said, "step 150 (151 of 1000)  loss 1.0000  0 images/s  14:09 left")) << said;
+  EXPECT_EQ(1, count(said, "step 199 (200 of 1000)  loss 1.0000  1 images/s  13:20 left")) << said;
+}
+
 }  // namespace
 }  // namespace tandem::apps
