@@ -197,6 +197,7 @@ void TrainingRun::perform(const CifarImages& images) {
   if (const std::int64_t warm = options_.warmup_epochs * trainer.length().per_epoch;
       warm > 0 && warm >= trainer.length().total)
     log_warning("--warmup-epochs lasts as long as the run or longer, so the rate never reaches --lr");
+  if (is_main()) say_what_it_trains(trainer, cores);
   train(trainer);
 }
 

@@ -82,6 +82,7 @@ class TrainingRun {
   void tell_others(const std::string& why) const;
   void save_what_was_traced(Trainer& trainer) const;
   void say_what_is_left(CheckpointWriter* writer, ProgressLine& progress);
+  void say_what_it_trains(const Trainer& trainer, const CoreShares& cores) const;
   void report(const EpochResult& end, const Trainer::Peaks& peaks);
   void set_ranking(const std::vector<double>& accuracy, const std::vector<double>& loss);
   void say_where_it_is(std::int64_t batches) const;

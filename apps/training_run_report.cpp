@@ -8,12 +8,26 @@
 #include <tandem/core/base/contains.h>
 #include <tandem/engine.h>
 
+#include "log.h"
 #include "model_texts.h"
 #include "sweep.h"
 #include "training_run.h"
 
 namespace tandem::apps {
 using namespace engine;
+
+void TrainingRun::say_what_it_trains(const Trainer& trainer, const CoreShares& cores) const {
+  const TrainOptions& o = options_;
+  const std::string what = o.models == 1 ? o.arch : fmt::format("{} models of {}", o.models, o.arch),
+                    data = o.data == "synthetic" ? "drawn images" : o.data,
+                    threads = counted(cores.threads, "thread");
+  const std::string of_each = mpi_               ? fmt::format(" on each of {} ranks", mpi_->size())
+                              : cores.lanes == 1 ? ""
+                                                 : " per compute lane";
+  log_info(fmt::format("trains {} on {}: {} of {}, with {}", what, data,
+                       counted(trainer.length().total, "step"), counted(o.batch_size, "image"),
+                       threads + of_each));
+}
 
 void TrainingRun::report(const EpochResult& end, const Trainer::Peaks& peaks) {
   const Summary summary{.train_loss = end.loss,
