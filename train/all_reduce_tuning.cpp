@@ -100,7 +100,7 @@ std::vector<std::size_t> AllReduceTuning::devices() const {
 
 // Adds a warning about what was measured.
 void AllReduceTuning::doubt(const std::string& what) {
-  report_.warnings.push_back(what + ": was the machine busy while all-reduces were measured?");
+  report_.warnings.push_back(what + "; was the machine busy while the all-reduces were measured?");
   report_.is_doubtful = true;
 }
 
@@ -385,19 +385,24 @@ void AllReduceTuning::plan(DeviceAllReduces& device) {
   add(options_.policy);
   for (const char* policy : kCompared)
     if (policy != options_.policy) add(policy);
-  if (const auto violated = violated_assumptions(problem, kErrorOfFit);
-      is_libras(options_.policy) && !violated.empty()) {
+  std::vector<std::string> doubts;
+  std::string planned = "all-reduces";
+  if (is_libras(options_.policy)) doubts = violated_assumptions(problem, kErrorOfFit);
+  if (!doubts.empty()) {
     const auto others =
         std::ranges::stable_partition(plans, [](const AllReducePlan& p) { return is_libras(p.policy); });
     std::swap(plans.front(), *std::ranges::min_element(
                                  others, {}, [](const AllReducePlan& p) { return p.predicted.backward_ms; }));
-    doubt(fmt::format("{} assumes what the measured all-reduces break, so {} plans them: {}", options_.policy,
-                      plans.front().policy, fmt::join(violated, "; ")));
+    planned = fmt::format("{} plans the all-reduces, since they do not fit the model of {}",
+                          plans.front().policy, options_.policy);
   }
   for (const ThreadRates& r : problem.costs.choices)
     if (r.compute_rate < kStandstill)
-      doubt(fmt::format("beside all-reduces with {} computation seems to stand still",
-                        counted(r.threads, "thread")));
+      doubts.push_back(
+          fmt::format("computation seems to stand still beside those with {}", counted(r.threads, "thread")));
+  if (!doubts.empty())
+    doubt(fmt::format("{}: {}{}", planned, doubts[0],
+                      doubts.size() > 1 ? fmt::format(", and {} more", doubts.size() - 1) : ""));
   for (const AllReducePlan& p : plans) device.predicted.emplace_back(p.policy, p.predicted.backward_ms);
   device.plan = std::move(plans.front());
 }

@@ -325,8 +325,8 @@ TEST(AllReduceTuning, LeavesWhatBreaksLibrasAssumptionsToOthers) {
       const AllReduceReport& r = second.reports.at(0);
       EXPECT_TRUE(r.is_saved);
       ASSERT_GE(r.warnings.size(), 1u);
-      expect_words(r.warnings[0], {policy + " assumes", "so " + r.devices[0].plan.policy + " plans them", why,
-                                   "was the machine busy"});
+      expect_words(r.warnings[0], {r.devices[0].plan.policy + " plans the all-reduces",
+                                   "the model of " + policy, why, "was the machine busy"});
       EXPECT_TRUE(r.is_doubtful);
       EXPECT_EQ(r.devices[0].predicted.at(0).first, r.devices[0].plan.policy);
       for (const auto& [other, ms] : r.devices[0].predicted)  // the best that LIBRA's model does not plan
