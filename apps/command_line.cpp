@@ -69,20 +69,31 @@ std::string perhaps(const CLI::App& app, const std::string& flag) {
   return found.empty() ? "" : fmt::format(", perhaps {}", fmt::join(found, " or "));
 }
 
-std::string unexpected(const CLI::App& app) {
-  const CLI::App* chosen = &app;
-  std::string help = app.get_name();
-  while (!chosen->get_subcommands().empty()) {
-    chosen = chosen->get_subcommands().front();
-    help += " " + chosen->get_name();
+struct TypedCommand {
+  const CLI::App* app;
+  std::string words;  // "tandem sim pipeline"
+};
+
+TypedCommand typed_command(const CLI::App& app, int argc, char** argv) {
+  TypedCommand typed{&app, app.get_name()};
+  for (int i = 1; i < argc; ++i) {
+    const auto commands =
+        typed.app->get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[i]; });
+    if (commands.empty()) break;
+    typed.app = commands.front();
+    typed.words += " " + typed.app->get_name();
   }
-  help += " --help";
+  return typed;
+}
+
+std::string unexpected(const CLI::App& app, const TypedCommand& typed) {
+  const std::string help = typed.words + " --help";
   const std::vector<std::string> rest = app.remaining(true);
   const auto flag = std::ranges::find_if(rest, [](const std::string& r) { return r.starts_with("-"); });
   if (flag == rest.end())
     return fmt::format("'{}' is not expected; {} lists what is", fmt::join(rest, " "), help);
   return fmt::format("unknown flag '{}'{}; all are listed by {}", *flag,
-                     perhaps(*chosen, flag->substr(0, flag->find('='))), help);
+                     perhaps(*typed.app, flag->substr(0, flag->find('='))), help);
 }
 
 // Checks every value before CLI11 converts it.
@@ -112,25 +123,41 @@ void check_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) check_values(*command);
 }
 
-void require_known_command(const CLI::App& app, const std::string& word) {
-  std::vector<std::string> known;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    known.push_back(command->get_name());
-  if (!known.empty() && !word.empty() && !word.starts_with("-") && !contains(known, word))
-    throw Error(fmt::format("unknown command '{}'; the commands are: {}", word, fmt::join(known, ", ")));
+// The commands of each command that does nothing without one.
+void require_known_commands(const CLI::App& app, int argc, char** argv) {
+  std::string typed = app.get_name();
+  const CLI::App* at = &app;
+  for (int i = 1; i < argc || at->get_require_subcommand_min() > 0; ++i) {
+    std::vector<std::string> known;
+    for (const CLI::App* command : at->get_subcommands([](const CLI::App*) { return true; }))
+      known.push_back(command->get_name());
+    const std::string word = i < argc ? argv[i] : "";
+    const bool needs_one = at->get_require_subcommand_min() > 0;
+    const bool is_flag = word.starts_with("-");
+    if (known.empty() || (!needs_one && !contains(known, word)) || word == "-h" || word == "--help" ||
+        word == "--version")
+      return;
+    const std::string all = fmt::format("{}", fmt::join(known, ", "));
+    if (word.empty() || is_flag)
+      throw Error(fmt::format("{} needs a command{}: {}; see {} --help", typed,
+                              is_flag ? fmt::format(" before '{}'", word) : "", all, typed));
+    if (!contains(known, word))
+      throw Error(fmt::format("unknown command '{}'; those of {} are: {}", word, typed, all));
+    at = at->get_subcommand(word);
+    typed += " " + word;
+  }
 }
 
-// The program and the commands that a user typed: "tandem sim pipeline".
-std::string typed_command(const CLI::App& app, int argc, char** argv) {
-  std::string typed = app.get_name();
-  const CLI::App* last = &app;
-  for (int i = 1; i < argc; ++i) {
-    const auto commands = last->get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[i]; });
-    if (commands.empty()) break;
-    last = commands.front();
-    typed += " " + last->get_name();
-  }
-  return typed;
+// CLI11 takes a flag that follows another for its value.
+void refuse_flags_as_values(const CLI::App& app, int argc, char** argv) {
+  const TypedCommand typed = typed_command(app, argc, argv);
+  const auto option = [&](const std::string& word) {
+    return word.starts_with("-") ? typed.app->get_option_no_throw(word) : nullptr;
+  };
+  for (int i = 2; i < argc; ++i)
+    if (const CLI::Option* before = option(argv[i - 1]);
+        before && before->get_expected_min() > 0 && option(argv[i]))
+      throw Error(fmt::format("{} needs a value; see {} --help", argv[i - 1], typed.words));
 }
 
 class ConfigFile final : public CLI::Config {
@@ -249,8 +276,9 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
   set_help_text(app);
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
   check_values(app);
-  require_known_command(app, argc > 1 ? argv[1] : "");
+  require_known_commands(app, argc, argv);
   refuse_empty_values(argc, argv);
+  refuse_flags_as_values(app, argc, argv);
   try {
     app.parse(argc, argv);
     return true;
@@ -258,10 +286,16 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     app.exit(e);
     return false;
   } catch (const CLI::ExtrasError&) {
-    throw Error(unexpected(app));
+    throw Error(unexpected(app, typed_command(app, argc, argv)));
   } catch (const CLI::ConversionError& e) {  // a number is too large for its type, or a switch's value is bad
     throw Error(fmt::format("{}; a switch is true or false, a number at most {}", e.what(),
                             std::numeric_limits<int>::max()));
+  } catch (const CLI::ArgumentMismatch& e) {  // of a list, or of a flag's single value
+    const std::string what = e.what();
+    throw Error(
+        fmt::format("{}; see {} --help",
+                    what.ends_with(" missing") ? what.substr(0, what.find(':')) + " needs a value" : what,
+                    typed_command(app, argc, argv).words));
   } catch (const CLI::FileError& e) {
     throw Error(fmt::format("--config: {}", e.what()));
   } catch (const CLI::ParseError& e) {
@@ -269,7 +303,7 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     throw Error(fmt::format(
         "{}{}; see {} --help", e.what(),
         config && !config->file().empty() ? fmt::format(" (here, or in '{}')", config->file()) : "",
-        typed_command(app, argc, argv)));
+        typed_command(app, argc, argv).words));
   }
 }
 

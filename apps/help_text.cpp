@@ -15,6 +15,17 @@ class HelpText final : public CLI::Formatter {
     if (const auto at = name.find(value); at != std::string::npos) name.erase(at, value.size());
     return name;
   }
+  // CLI11 shows checks beside the type, a list's default in brackets, and "..." behind it.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return Formatter::make_option_opts(option);
+    std::string type = option->get_type_name(), value = option->get_default_str();
+    if (const auto check = type.find(':'); check != type.npos)  // a set of values says more than their type
+      type = type.substr(check + 1, 1) == "{" ? type.substr(check + 1) : type.substr(0, check);
+    if (value.starts_with('[') && value.ends_with(']')) value = value.substr(1, value.size() - 2);
+    const bool is_list = option->get_expected_max() == CLI::detail::expected_max_vector_size;
+    return (type.empty() ? "" : " " + type) + (is_list && !type.ends_with("...") ? ",..." : "") +
+           (value.empty() ? "" : "=" + value) + (option->get_required() ? " REQUIRED" : "");
+  }
   std::string make_option_desc(const CLI::Option* option) const override {
     return wrapped(Formatter::make_option_desc(option), beside_names());
   }

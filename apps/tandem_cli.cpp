@@ -2,6 +2,8 @@
 // all-reduces.
 #include <atomic>
 #include <csignal>
+#include <initializer_list>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -120,6 +122,41 @@ struct Arguments {
   apps::LayersOptions listed;
 };
 
+// What the help of a command ends with.
+void add_examples(CLI::App& app) {
+  struct Example {
+    const char *command, *line, *page;
+  };
+  for (const auto& [command, line, page] : std::initializer_list<Example>{
+           {"make-data", "tandem make-data cifar10 data", "training.md"},
+           {"sim", "tandem sim docs/programs/dualpipe3.json --batches 8", "program.md"},
+           {"sim all-reduce",
+            "tandem sim all-reduce --profile resnet152 --policy se,horovod,libra --nodes 16,64",
+            "data-parallel.md"},
+           {"sim pipeline", "tandem sim pipeline --profile docs/programs/four-stages.json --microbatches 4",
+            "pipelines.md"},
+           {"plan all-reduce", "tandem plan all-reduce --profile resnet152 --nodes 8", "data-parallel.md"},
+           {"plan pipeline",
+            "tandem plan pipeline --profile docs/programs/layers.json --stages 4 --schedule dualpipe",
+            "pipelines.md"},
+           {"plan memory", "tandem plan memory --graph docs/programs/pair.json --limit 220MB --timeline",
+            "memory.md"},
+           {"reproduce libra", "tandem reproduce libra --output libra", "data-parallel.md"},
+           {"reproduce dualpipe", "tandem reproduce dualpipe --output dualpipe --only fig6,fig8,fig10",
+            "pipelines.md"},
+           {"reproduce mu-two", "tandem reproduce mu-two --output mu-two --only fig3", "memory.md"},
+           {"summary", "tandem summary resnet50 --for imagenet", "api.md"},
+           {"layers", "tandem layers resnet50 --for imagenet -b 64 > layers.json", "pipelines.md"},
+           {"verify", "tandem verify docs/programs/dualpipe3.json", "program.md"}}) {
+    CLI::App* at = &app;
+    std::istringstream words(command);
+    for (std::string word; words >> word;) at = at->get_subcommand(word);
+    at->footer(fmt::format("An example:\n  {}\nMore is in docs/{}.", line, page));
+  }
+  for (const char* several : {"plan", "reproduce"})
+    app.get_subcommand(several)->footer("COMMAND --help says what a command takes.");
+}
+
 void add_commands(CLI::App& app, Arguments& a) {
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();  // also for the commands
@@ -183,6 +220,7 @@ void add_commands(CLI::App& app, Arguments& a) {
   auto* check = app.add_subcommand(
       "verify", "plans a Program, proves it free of races and deadlocks, and prints the bytes it needs");
   check->add_option("file", a.file, program)->required();
+  add_examples(app);
 }
 
 std::atomic<int> interrupting = 0;  // a signal

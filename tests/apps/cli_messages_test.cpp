@@ -112,15 +112,33 @@ TEST_F(CliMessages, HelpFitsAHundredColumnsAndNamesTheOtherProgram) {
        {"", "make-data", "sim", "sim pipeline", "sim all-reduce", "plan", "plan pipeline", "plan memory",
         "plan all-reduce", "reproduce", "reproduce libra", "reproduce dualpipe", "reproduce mu-two",
         "summary", "layers", "forward", "convert-weights", "verify"}) {
-    std::istringstream lines(run(kTandem + command + " --help").out);
+    const std::string help = run(kTandem + command + " --help").out;
+    std::istringstream lines(help);
     for (std::string line; std::getline(lines, line);)
       EXPECT_LE(line.size(), 100u) << command << ": " << line;
+    for (const char* cli11 : {" in [", "=[", "TEXT:{"})
+      EXPECT_EQ(std::string::npos, help.find(cli11)) << command << ": " << help;
   }
   std::istringstream lines(run(kTrain + "--help").out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
   const std::string help = run(kTandem + "--help").out;
   for (const char* word : {"train_cifar --help", "tandem make-data cifar10", "--arch resnet20", "docs/"})
     EXPECT_NE(std::string::npos, help.find(word)) << help;
+}
+
+TEST_F(CliMessages, TheExamplesOfHelpWork) {
+  std::filesystem::create_symlink(TANDEM_SOURCE "/docs", file("docs"));
+  for (const std::string command : {"make-data", "sim", "sim pipeline", "sim all-reduce", "plan pipeline",
+                                    "plan memory", "plan all-reduce", "reproduce libra", "reproduce dualpipe",
+                                    "reproduce mu-two", "summary", "layers", "verify"}) {
+    std::istringstream lines(run(kTandem + command + " --help").out);
+    std::string line;
+    while (std::getline(lines, line) && !line.starts_with("  tandem " + command)) {
+    }
+    ASSERT_FALSE(line.empty()) << command << " has no example";
+    const Ended e = run("cd " + file("") + " && " + kTandem + line.substr(std::string("  tandem ").size()));
+    EXPECT_EQ(0, e.status) << line << ": " << e.err;
+  }
 }
 
 TEST_F(CliMessages, TextThatIsNotUtf8IsNamed) {

@@ -22,7 +22,15 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "more", {"'more' is not expected", "--help"});
   expect_refused(kTrain + "--lr fast", {"--lr", "fast", "--help"});
   expect_refused(kTandem + "sim p.json --batch 3", {"'--batch'", "perhaps --batches", "tandem sim --help"});
-  expect_refused(kTandem, {"subcommand", "tandem --help"});
+  expect_refused(kTandem, {"tandem needs a command: make-data, ", "tandem --help"});
+  expect_refused(kTandem + "plan", {"tandem plan needs a command: all-reduce, ", "tandem plan --help"});
+  expect_refused(kTandem + "plan --json", {"tandem plan needs a command before '--json': all-reduce"});
+  expect_refused(kTandem + "plan memroy",
+                 {"'memroy'", "those of tandem plan are: all-reduce, pipeline, memory"});
+  expect_refused(kTandem + "sim pipeline --profile --schedule",
+                 {"--profile needs a value", "tandem sim pipeline --help"});
+  expect_refused(kTandem + "sim pipeline --profile p.json --chunks", {"--chunks needs a value"});
+  expect_refused(kTrain + "--arch --steps 3", {"--arch needs a value", "train_cifar --help"});
   expect_refused(kTrain + "--arch foo", {"foo", "mlp", "mlp-residual", "convnet"});
   expect_refused(kTrain + "--schedule zz", {"zz", "gpipe", "1f1b", "pipedream", "dualpipe"});
   expect_refused(kTrain + "--transport smoke", {"smoke", "threads", "mpi"});
