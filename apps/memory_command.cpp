@@ -11,6 +11,8 @@
 #include <tandem/core/base/named.h>
 #include <tandem/memory/memory_policies.h>
 
+#include "log.h"
+#include "long_work.h"
 #include "memory_timeline.h"
 #include "output_file.h"
 #include "parse_bytes.h"
@@ -122,8 +124,12 @@ void plan_memory(const MemoryPlanOptions& o) {
   if (!o.json)
     fmt::print("{:<12} {:>8} {:>14} {:>10} {:>9} {:>12}\n", "policy", "feasible", "peak bytes", "ms",
                "stall ms", "recompute ms");
+  constexpr double kSilence = 5;  // seconds
+  LongWork work([](const std::string& text) { log_error(text); }, kSilence);
   for (const MemoryPolicy* policy : policies) try {
+      work.begin(fmt::format("the plan by {}", policy->name));
       const MemoryResult result = engine::plan_memory(problem, limit, *policy);
+      work.end();
       if (o.json)
         results.push_back(to_json(problem, policy->name, result));
       else

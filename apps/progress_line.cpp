@@ -68,38 +68,13 @@ ProgressLine::ProgressLine(std::int64_t total, std::int64_t before, int turns, i
       every_(every),
       terminal_(terminal),
       next_(before),
-      silence_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(silence))) {
+      work_(log_info, silence) {
   begin_step(before);
-  watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
-}
-
-void ProgressLine::begin(const std::string& what) {
-  const std::lock_guard lock(mutex_);
-  doing_ = what;
-  began_ = Clock::now();
-  due_ = began_ + silence_;
-  changed_.notify_one();
 }
 
 void ProgressLine::begin_step(std::int64_t batch) {
   next_ = batch;
-  begin(batch < total_ ? fmt::format("step {}", batch) : "");
-}
-
-void ProgressLine::watch(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (!stop.stop_requested()) {
-    changed_.wait_until(lock, stop, due_, [this, due = due_] { return due_ != due; });
-    if (stop.stop_requested() || Clock::now() < due_) continue;
-    const Clock::duration so_far = due_ - began_;
-    due_ += so_far;
-    if (doing_.empty()) continue;
-    const std::string text =
-        fmt::format("{} has taken {:.3g} s so far", doing_, std::chrono::duration<double>(so_far).count());
-    lock.unlock();
-    log_info(text);
-    lock.lock();
-  }
+  work_.begin(batch < total_ ? fmt::format("step {}", batch) : "");
 }
 
 void ProgressLine::update(const BatchResult& batch) {
@@ -156,7 +131,7 @@ double ProgressLine::seconds_per_update(double seconds) {
 void ProgressLine::tested() { begin_step(next_); }
 
 void ProgressLine::testing(std::int64_t images) {
-  begin("the evaluation");
+  work_.begin("the evaluation");
   if (terminal_ && !last_.empty()) draw_line(drawn(done_, last_ + "  testing"));
   const bool is_long =
       kTestingPart * seconds_ * static_cast<double>(images) > kSilence * static_cast<double>(all_images_);

@@ -1,20 +1,17 @@
 #pragma once
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
-#include <thread>
 
 #include <tandem/train/callbacks.h>
+
+#include "long_work.h"
 
 namespace tandem::apps {
 
 /// Shows the progress of a run: on a terminal a bar with the time left, elsewhere a plain line every `every`
 /// batches. Its images/s are the mean since it was last drawn or printed; the time left follows from the last
-/// minute. If a step or an evaluation takes
-/// long, it says so after `silence` seconds, and again each time when that time has doubled.
+/// minute. It says of a step or an evaluation that takes more than `silence` seconds that it goes on.
 class ProgressLine {
  public:
   /// `before`: number of batches done in an earlier run. `turns`: those that models take in each epoch.
@@ -26,16 +23,13 @@ class ProgressLine {
   void testing(std::int64_t images);
   void tested();
   /// The last checkpoint is being saved, until saved().
-  void saving() { begin("the last checkpoint"); }
-  void saved() { begin(""); }
+  void saving() { work_.begin("the last checkpoint"); }
+  void saved() { work_.end(); }
 
  private:
-  using Clock = std::chrono::steady_clock;
   static constexpr double kSilence = 10;
 
-  void begin(const std::string& what);
   void begin_step(std::int64_t batch);
-  void watch(const std::stop_token& stop);
   double seconds_per_update(double seconds);
   std::int64_t total_, before_;
   int turns_, every_;
@@ -52,12 +46,7 @@ class ProgressLine {
   double done_ = 0;     // fraction of the batches that a bar showed at the last update
   std::int64_t next_;   // batch
 
-  const Clock::duration silence_;
-  std::mutex mutex_;  // of what follows
-  std::condition_variable_any changed_;
-  std::string doing_{};  // empty: nothing that can take long
-  Clock::time_point began_, due_;
-  std::jthread watch_;  // the last member: it uses the others
+  LongWork work_;
 };
 
 }  // namespace tandem::apps

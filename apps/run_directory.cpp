@@ -205,7 +205,8 @@ std::string first_steps(const std::string& file, std::int64_t batches) {
   for (std::string line; std::getline(in, line);) {
     ++number;
     const json j = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const bool numbered = j.is_object() && j.contains("step") && j["step"].is_number_integer();
+    const bool numbered =  // a run's line, not one that a user has added
+        j.is_object() && j.contains("step") && j["step"].is_number_integer() && j.contains("loss");
     if (numbered) last = std::min(j["step"].get<std::int64_t>(), batches);
     if (numbered && j["step"] < batches) by_step[j["step"]] = line;
     if (!numbered && j.is_object())

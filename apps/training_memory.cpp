@@ -51,11 +51,12 @@ void say_copy_slowdown(const TrainOptions& o, const Strategy& strategy, const st
   const Strategy first = strategy_of_turn(strategy, turns, 0);
   const double slowdown =
       measured_copy_slowdown(with_first_models(o, first.models), build(forward, first), data);
-  if (slowdown != 1)
-    log_info(
-        fmt::format("computation beside these copies takes {:.2f} times as long as alone, which the "
-                    "prediction leaves out",
-                    slowdown));
+  constexpr double kNoise = 1.05;
+  if (slowdown == 1) return;  // there are no copies
+  log_info("computation beside these copies takes " +
+           (slowdown < kNoise
+                ? "as long as alone"
+                : fmt::format("{:.2f} times as long as alone, which the prediction leaves out", slowdown)));
 }
 
 // Divides several models into arrays and turns: as is fastest within the budget. Returns the turns.

@@ -23,6 +23,7 @@
 #include "all_reduce_report.h"
 #include "flags.h"
 #include "log.h"
+#include "long_work.h"
 #include "model_texts.h"
 #include "output_file.h"
 #include "own_file.h"
@@ -40,6 +41,7 @@ namespace tandem::apps {
 using namespace engine;
 namespace {
 
+constexpr double kSilence = 5;              // seconds of planning
 constexpr std::int64_t kManyImages = 1000;  // whose evaluation can take seconds
 
 std::vector<int> powers_of_two(int most) {
@@ -127,6 +129,8 @@ void TrainingRun::perform(const CifarImages& images) {
   if (are_processes()) agree_on_arguments();
   if (are_processes() && !options_.simulate) meeting_ = mpi_->comm(comm_options());  // its watch watches all
   if (profile_ && !options_.simulate && !options_.evaluate) require_profile_of_this_machine();
+  LongWork planning(is_main() ? log_info : LongWork::Tell(), kSilence);
+  planning.begin("planning the run");
   make_networks();
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
   const auto forward = [&](std::int64_t n) { return this->forward(data, n); };
@@ -184,6 +188,7 @@ void TrainingRun::perform(const CifarImages& images) {
     log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
                             cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",
                             counted(cores.available, "core")));
+  planning.end();
   if (options_.evaluate) {
     evaluate(trainer);
     return;

@@ -139,7 +139,7 @@ const PartitionVerdict& shortest(const std::vector<PartitionVerdict>& verdicts) 
         fmt::format(
             "the memory budget is too small for each of the {} of the models: the smallest budget that "
             "works is {}, for {}. Use smaller batches, or fewer models",
-            counted(std::ssize(verdicts), "partition"), least->smallest, to_string(least->partition)),
+            counted(std::ssize(verdicts), "partition"), enough_bytes(least->smallest), to_string(least->partition)),
         least->smallest);
   throw Error(fmt::format("no partition of the models is possible: {}", verdicts.at(0).why_not));
 }

@@ -1,6 +1,7 @@
 #include <tandem/plan/memory_budget.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -203,7 +204,8 @@ class Planning {
             only_recomputes_
                 ? fmt::format(" and without swaps, which exceed the host budget of {},", host_budget_)
                 : "",
-            peak, problems_.size() == 1 ? "" : fmt::format(", of which device {} needs most", fullest)),
+            enough_bytes(peak),
+            problems_.size() == 1 ? "" : fmt::format(", of which device {} needs most", fullest)),
         peak);
   }
 
@@ -218,6 +220,10 @@ class Planning {
 };
 
 }  // namespace
+
+std::string enough_bytes(std::int64_t bytes) {
+  return fmt::format("{} bytes ({:.1f} MB)", bytes, std::ceil(static_cast<double>(bytes) / 1e5) / 10);
+}
 
 bool plans_memory(const Strategy& strategy, const Program& plain) {
   if (!strategy.train) return false;
@@ -243,7 +249,7 @@ void check_budget(const Program& p, std::int64_t budget) {
       fmt::format(
           "the memory budget of {} bytes is too small for this plan{}: by {}; the smallest budget that "
           "works with it is {}. Swap or recompute more activations, or use smaller micro-batches",
-          budget, where, counted(peak - budget, "byte"), peak),
+          budget, where, counted(peak - budget, "byte"), enough_bytes(peak)),
       peak);
 }
 

@@ -18,6 +18,9 @@ class BudgetTooSmall : public Error {
   std::int64_t smallest;  ///< budget that was found to work, in bytes, with the times of the same profile
 };
 
+/// Returns "52531200 bytes (52.6 MB)": rounded up, so that both are enough.
+std::string enough_bytes(std::int64_t bytes);
+
 /// The memory plan of one device.
 struct DevicePlan {
   StepProblem step;

@@ -167,7 +167,10 @@ void make_directories(Files& files, const std::string& path) {
   try {
     make_directory(files, path);
   } catch (const Error&) {
-    if (!fs::is_directory(directory, error)) throw;  // else another process has just made it
+    if (!fs::is_directory(directory, error)) {  // else another process has just made it
+      if (fs::exists(directory, error)) throw Error(fmt::format("'{}' is not a directory", path));
+      throw;
+    }
   }
   sync_directory(files, parent);
 }

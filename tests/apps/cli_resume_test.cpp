@@ -310,6 +310,16 @@ TEST_F(Resume, ARunWithoutCheckpointsSavesOneAtItsEnd) {
   EXPECT_EQ(std::string::npos, read_file(file("other/config.toml")).find("resume"));
 }
 
+TEST_F(Resume, LinesThatAUserAddsToTheMetricsStay) {
+  const std::string job = kShort + "--arch mlp --resume auto --output " + file("run") + " --steps ";
+  succeed(job + "10");
+  const std::string note = R"({"step": 3, "note": "the rate was too high"})";
+  std::ofstream(file("run/metrics.jsonl"), std::ios::app) << note << "\n";
+  succeed(job + "20");
+  EXPECT_NE(std::string::npos, read_file(file("run/metrics.jsonl")).find(note + "\n"));
+  EXPECT_EQ(21, std::ssize(metrics("run"))) << "the steps, and the note";
+}
+
 // A file may not grow beyond 500 kB, as on a full disk.
 TEST_F(Resume, AFailedSaveIsReportedAndTrainingContinues) {
   const Ended e =

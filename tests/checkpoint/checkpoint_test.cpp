@@ -72,7 +72,7 @@ TEST_F(Checkpoints, AreSavedIfAnotherProcessMakesTheDirectoryFirst) {
   make_directories(Files::system(), parent_.file("c/../a/d/.."));
   EXPECT_TRUE(fs::is_directory(parent_.file("a/d")));
   std::ofstream(parent_.file("e")) << "a file";
-  expect_error([&] { make_directories(files, parent_.file("e/f")); }, {"e", "File exists"});
+  expect_error([&] { make_directories(files, parent_.file("e/f")); }, {"/e' is not a directory"});
 }
 
 TEST_F(Checkpoints, AreFoundByTheirSteps) {
