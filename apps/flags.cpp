@@ -241,7 +241,7 @@ std::vector<Flag> parallelism_flags() {
       {"--lockstep", &O::lockstep,
        "all stages wait for each other after every tick: slower, but simpler to read in a timeline", any,
        both(needs_pipeline, needs_schedule_name), nothing},
-      {"--threads", &O::threads, "threads per compute lane (0: cores / lanes)", between(0, kMostThreads),
+      {"--threads", &O::threads, "threads per compute lane (0: cores / lanes, or TANDEM_THREADS / lanes)", between(0, kMostThreads),
        always, arithmetic},
       {"--transport", &O::transport,
        "how ranks run and communicate: threads, mpi (default: mpi under mpirun, otherwise threads)",

@@ -238,7 +238,7 @@ void measure_all(const Options& o) {
   if (o.json.empty()) return;
   const nlohmann::ordered_json j{{"source", fmt::format("bench_policies, {}", counted(o.ranks, "rank"))},
                                  {"results", results}};
-  apps::write_file(o.json, j.dump(1) + "\n");
+  apps::write_json(o.json, "measured times", j.dump(1) + "\n");
 }
 
 }  // namespace
@@ -265,6 +265,7 @@ int main(int argc, char** argv) {
   app.add_option("--json", o.json, "write the times here, as tandem reproduce libra --measured reads them");
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);
+    apps::require_replaceable("--json", o.json, "measured times");
     bench::measure_all(o);
   });
 }
