@@ -173,6 +173,11 @@ void adjust(TrainerOptions& options) {
 int main(int argc, char** argv) {
   prepare_teams(argv);  // may start the program again, with other settings of OpenMP
   log_line("process " + std::to_string(getpid()));
+  if (const char* const job = std::getenv("OMPI_MCA_ess_base_jobid")) {
+    std::ostringstream number;
+    number << "job " << std::hex << std::stoul(job);
+    log_line(number.str());
+  }
   at("start");
   return tandem::apps::train(argc, argv, adjust);
 }
