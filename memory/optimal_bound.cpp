@@ -155,19 +155,31 @@ double LowerBound::with_tight_place(const Label& l, const Tight& t, double compu
   return least;
 }
 
-double LowerBound::end_ms(const Label& l) const {
-  Set made_again = 0;
-  const double lost = lost_ms(l, made_again);
-  if (lost == kNever) return kNever;
-  double compute_end = l.clock + lost;
-  for (int g = 0; g < p_.graphs(); ++g) compute_end += p_.left_ms(g, l.ran[static_cast<std::size_t>(g)]);
-  double end = with_returns(l, compute_end, made_again);
+LowerBound::Work LowerBound::work(const Label& l) const {
+  Work work{l.clock, 0};
+  work.end_ms += lost_ms(l, work.made_again);
+  for (int g = 0; g < p_.graphs(); ++g) work.end_ms += p_.left_ms(g, l.ran[static_cast<std::size_t>(g)]);
+  return work;
+}
+
+LowerBound::Work LowerBound::without(const Label& l, const Work& work, int v) const {
+  const Set s = p_.set_of(v);
+  if (!(s & p_.read_later(l)) || (s & (l.host | l.to_host | work.made_again))) return work;
+  const auto [g, n] = p_.maker[static_cast<std::size_t>(std::countr_zero(s))];
+  if (n < 0 || !p_.may_repeat(l, g, n)) return {kNever, work.made_again};
+  return {work.end_ms + p_.node(g, n).run_ms, work.made_again | p_.made_by(g, n)};
+}
+
+double LowerBound::end_ms(const Label& l, double enough) const {
+  const auto [compute_end, made_again] = work(l);
+  double end = compute_end;
   for (const Copy& copy : l.copies) {
     const Set s = p_.set_of(copy.value);
     end = std::max(end, copy.end + (l.to_device & s ? left_after_first_reader(l, s) : 0));
   }
-  for (const Tight& t : tight_)
-    if (t.place >= l.ran[0]) end = std::max(end, with_tight_place(l, t, compute_end, made_again));
+  if (end < enough) end = std::max(end, with_returns(l, compute_end, made_again));
+  for (auto t = tight_.begin(); t != tight_.end() && end < enough; ++t)
+    if (t->place >= l.ran[0]) end = std::max(end, with_tight_place(l, *t, compute_end, made_again));
   return end;
 }
 

@@ -11,8 +11,18 @@ class LowerBound {
  public:
   /// The problem must outlive this.
   LowerBound(const NumberedProblem& problem, std::int64_t limit, bool copies);
-  /// Returns the earliest end, in ms of the compute lane; infinite if no plan goes on from here.
-  double end_ms(const Label& l) const;
+  /// Returns the earliest end, in ms of the compute lane; infinite if no plan goes on from here. An end of
+  /// `enough` or later need not be the latest that it could tell.
+  double end_ms(const Label& l, double enough) const;
+
+  /// What is computed from a label on, at least.
+  struct Work {
+    double end_ms;   ///< of the compute lane, if it never waits; infinite if no plan goes on
+    Set made_again;  ///< by nodes that run once more, since it is gone and read later
+  };
+  Work work(const Label& l) const;
+  /// The same if a value leaves the device, too, as far as `work` tells what else has left.
+  Work without(const Label& l, const Work& work, int v) const;
 
  private:
   // A value that must come back, by a copy or by its node once more.

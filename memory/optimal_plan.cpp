@@ -90,7 +90,7 @@ class Search {
 
   void add(Label label) {
     if (label.live > limit_) return;
-    const double estimate = bound_.end_ms(label);
+    const double estimate = bound_.end_ms(label, below_ - kTolerance);
     if (estimate >= below_ - kTolerance) return;
     std::vector<int>& others = best_[state_of(label)];
     for (const int other : others)
@@ -161,7 +161,10 @@ class Search {
   }
 
   // Calls act(label) for each smallest set of values that leave room for so many bytes; they are freed.
-  template <class F> void with_room(const Label& from, std::int64_t need, Set needed, const F& act) const {
+  // Leaves out sets without which too much would be computed: `work` is what is computed in any case.
+  template <class F>
+  void with_room(const Label& from, std::int64_t need, Set needed, const LowerBound::Work& work,
+                 const F& act) const {
     const std::int64_t missing = from.live + need - limit_;
     Set stay = needed | from.to_device | (numbered_.outputs & ~of_period_before(from));
     if (p_.is_ring()) stay |= numbered_.inputs;
@@ -169,7 +172,9 @@ class Search {
     for (const int v : numbered_.values)
       if (set_of(v) & from.resident & ~stay) choices.push_back(v);
     std::vector<int> chosen;
-    const auto choose = [&](const auto& self, std::size_t next, std::int64_t left) -> void {
+    const auto choose = [&](const auto& self, std::size_t next, std::int64_t left,
+                            const LowerBound::Work& work) -> void {
+      if (work.end_ms >= below_ - kTolerance) return;
       if (left <= 0) {
         // Smallest: without any one of them there is no room.
         for (const int v : chosen)
@@ -181,12 +186,13 @@ class Search {
         return;
       }
       for (std::size_t i = next; i < choices.size(); ++i) {
-        chosen.push_back(choices[i]);
-        self(self, i + 1, left - p_.values[static_cast<std::size_t>(choices[i])].bytes);
+        const int v = choices[i];
+        chosen.push_back(v);
+        self(self, i + 1, left - p_.values[static_cast<std::size_t>(v)].bytes, bound_.without(from, work, v));
         chosen.pop_back();
       }
     };
-    choose(choose, 0, missing);
+    choose(choose, 0, missing, work);
   }
 
   void free(Label& l, int v) const {
@@ -218,12 +224,10 @@ class Search {
   }
 
   void expand(const Label& from, int id) {
-    const auto child = [&] {
-      Label l = from;
-      l.parent = id;
-      l.steps.clear();
-      return l;
-    };
+    const LowerBound::Work work = bound_.work(from);
+    Label child = from;  // which nothing has changed yet
+    child.parent = id;
+    child.steps = {};
     for (int g = 0; g < numbered_.graphs(); ++g) {
       const int ran = from.ran[static_cast<std::size_t>(g)];
       if (ran == numbered_.places(g)) continue;
@@ -231,11 +235,11 @@ class Search {
       const MemoryNode& next = numbered_.node(g, n);
       const Set in = numbered_.read_by(g, n), out = numbered_.made_by(g, n);
       if ((in & ~from.resident) != 0) continue;
-      Label l = child();
+      Label l = child;
       // What remains of the value's earlier life, as of a pair's period before, goes first.
       for (const int v : next.outputs)
         if (l.resident & set_of(v)) free(l, v);
-      with_room(l, bytes_of(out) + next.workspace_bytes, in, [&](Label&& roomy) {
+      with_room(l, bytes_of(out) + next.workspace_bytes, in, work, [&](Label&& roomy) {
         const bool waits =
             ((roomy.to_host | roomy.to_device) & (in | out)) != 0 || roomy.clock > from.clock + kTolerance;
         const Set unread = roomy.unread & ~in;
@@ -257,7 +261,9 @@ class Search {
           continue;
         if (!wraps && n >= from.ran[static_cast<std::size_t>(g)]) continue;
         if ((in & ~from.resident) != 0 || !numbered_.may_repeat(from, g, n)) continue;
-        with_room(child(), bytes_of(out & ~from.resident) + again.workspace_bytes, in | out,
+        LowerBound::Work more = work;
+        if (!(out & work.made_again)) more.end_ms += again.run_ms;
+        with_room(child, bytes_of(out & ~from.resident) + again.workspace_bytes, in | out, more,
                   [&](Label&& roomy) {
                     compute(roomy, g, n, true);
                     add(std::move(roomy));
@@ -289,13 +295,13 @@ class Search {
           add(std::move(l));
         };
         if (there) {
-          if (from.may_leave & s) begin(child());
+          if (from.may_leave & s) begin(Label(child));
         } else if (from.may_return || from.live + p_.values[static_cast<std::size_t>(v)].bytes > limit_) {
-          with_room(child(), p_.values[static_cast<std::size_t>(v)].bytes, s, begin);
+          with_room(child, p_.values[static_cast<std::size_t>(v)].bytes, s, work, begin);
         }
       }
     if (is_end(from) && !from.copies.empty()) {
-      Label l = child();
+      Label l = child;
       wait_for(l, ~Set{0});
       add(std::move(l));
     }
