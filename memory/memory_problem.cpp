@@ -28,10 +28,17 @@ class Reader {
   explicit Reader(const std::string& file) : what_(fmt::format("problem '{}'", file)) {
     const JsonInput j = JsonInput::parse(what_, read_text("problem", file));
     j.require_keys({"graphs", "values", "link", "static_bytes", "lists"});
-    for (const JsonInput& value : j["values"].required().items()) add_value(value);
-    for (const JsonInput& graph : j["graphs"].required().items()) add_graph(graph);
-    if (problem_.graphs.empty() || problem_.graphs.size() > kMostGraphs)
-      refuse("\"graphs\" has {}; there must be 1 to {}", problem_.graphs.size(), kMostGraphs);
+    const std::vector<JsonInput> graphs = j["graphs"].required().items();
+    if (graphs.empty() || graphs.size() > kMostGraphs)
+      refuse("\"graphs\" has {}; there must be 1 to {}", graphs.size(), kMostGraphs);
+    if (j["values"].present())  // of all graphs
+      for (const JsonInput& value : j["values"].items()) add_value(value);
+    for (const JsonInput& graph : graphs)
+      if (!j["values"].present())
+        for (const JsonInput& value : graph["values"].required().items()) add_value(value);
+      else if (graph["values"].present())
+        refuse("\"values\" stands in a graph and beside the graphs: leave out one of them");
+    for (const JsonInput& graph : graphs) add_graph(graph);
     const JsonInput link = j["link"].required();
     link.require_keys({"bytes_per_ms", "duplex"});
     problem_.link = {link["bytes_per_ms"].required().number(0, 0, 1e15), link["duplex"].flag(true)};
@@ -88,7 +95,7 @@ class Reader {
   }
 
   void add_graph(const JsonInput& j) {
-    j.require_keys({"name", "nodes"});
+    j.require_keys({"name", "nodes", "values"});
     MemoryGraph graph{j["name"].required().text(), {}};
     for (const JsonInput& node : j["nodes"].required().items()) {
       node.require_keys({"name", "phase", "run_ms", "workspace_bytes", "inputs", "outputs"});
@@ -163,6 +170,16 @@ class Reader {
   std::map<std::int64_t, int> places_;  // by id
 };
 
+// The graph whose nodes use a value; of one that none uses, the first.
+std::vector<int> graphs_of_values(const MemoryProblem& problem) {
+  std::vector<int> graph_of(problem.values.size(), 0);
+  for (int g = 0; g < std::ssize(problem.graphs); ++g)
+    for (const MemoryNode& n : problem.graphs[static_cast<std::size_t>(g)].nodes)
+      for (const auto* used : {&n.inputs, &n.outputs})
+        for (const int v : *used) graph_of[static_cast<std::size_t>(v)] = g;
+  return graph_of;
+}
+
 }  // namespace
 
 MemoryProblem read_memory_problem(const std::string& file) { return Reader(file).take(); }
@@ -174,7 +191,8 @@ std::string to_json(const MemoryProblem& problem) {
     for (const int v : values) list.push_back(problem.values[static_cast<std::size_t>(v)].id);
     return list;
   };
-  ordered_json j{{"graphs", ordered_json::array()}, {"values", ordered_json::array()}};
+  ordered_json j{{"graphs", ordered_json::array()}};
+  const std::vector<int> graph_of = graphs_of_values(problem);
   for (const MemoryGraph& graph : problem.graphs) {
     ordered_json nodes = ordered_json::array();
     for (const MemoryNode& n : graph.nodes)
@@ -184,11 +202,14 @@ std::string to_json(const MemoryProblem& problem) {
                        {"workspace_bytes", n.workspace_bytes},
                        {"inputs", ids(n.inputs)},
                        {"outputs", ids(n.outputs)}});
-    j["graphs"].push_back({{"name", graph.name}, {"nodes", std::move(nodes)}});
+    j["graphs"].push_back(
+        {{"name", graph.name}, {"nodes", std::move(nodes)}, {"values", ordered_json::array()}});
   }
-  for (const MemoryValue& v : problem.values)
-    j["values"].push_back(
+  for (std::size_t i = 0; i < problem.values.size(); ++i) {
+    const MemoryValue& v = problem.values[i];
+    j["graphs"][static_cast<std::size_t>(graph_of[i])]["values"].push_back(
         {{"id", v.id}, {"bytes", v.bytes}, {"kind", kKinds[static_cast<std::size_t>(v.kind)]}});
+  }
   j["link"] = {{"bytes_per_ms", problem.link.bytes_per_ms}, {"duplex", problem.link.duplex}};
   j["static_bytes"] = problem.static_bytes;
   const auto& [swap, recompute] = problem.lists;

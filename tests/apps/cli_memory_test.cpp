@@ -125,7 +125,9 @@ TEST_F(Cli, DrawsAMemoryPlan) {
   // Each mistake that a file can have is in tests/passes/memory_problem_test.cpp.
   expect_refused(
       kTandem + " plan memory --limit 1MB --graph " +
-          write("graph.json", R"({"graphs": [], "values": [{"id": 1, "bytes": -4, "kind": "input"}],
+          write(
+              "graph.json",
+              R"({"graphs": [{"name": "a", "nodes": [], "values": [{"id": 1, "bytes": -4, "kind": "input"}]}],
                                              "link": {"bytes_per_ms": 1}, "static_bytes": 0})"),
       {"--graph: problem '" + file("graph.json"), "\"bytes\" is -4", "an integer from 0"});
 }

@@ -20,15 +20,13 @@ using nlohmann::json;
 
 // Two graphs of one layer each. Graph g has the values 10 g + 1 … 10 g + 5.
 json pair() {
-  json j{{"graphs", json::array()},
-         {"values", json::array()},
-         {"link", {{"bytes_per_ms", 10}, {"duplex", true}}},
-         {"static_bytes", 8}};
+  json j{{"graphs", json::array()}, {"link", {{"bytes_per_ms", 10}, {"duplex", true}}}, {"static_bytes", 8}};
   for (const int g : {0, 1}) {
     const int x = 10 * g + 1, w = x + 1, a = x + 2, loss = x + 3, gradient = x + 4;
     const std::pair<int, const char*> values[] = {
         {x, "input"}, {w, "parameter"}, {a, "intermediate"}, {loss, "output"}, {gradient, "gradient"}};
-    for (const auto& [id, kind] : values) j["values"].push_back({{"id", id}, {"bytes", 4}, {"kind", kind}});
+    json of_graph = json::array();
+    for (const auto& [id, kind] : values) of_graph.push_back({{"id", id}, {"bytes", 4}, {"kind", kind}});
     const auto node = [](const std::string& name, const char* phase, const json& in, const json& out) {
       return json{{"name", name},         {"phase", phase}, {"run_ms", 1},
                   {"workspace_bytes", 0}, {"inputs", in},   {"outputs", out}};
@@ -38,7 +36,8 @@ json pair() {
                            {"nodes",
                             {node("F" + n, "forward", {x, w}, {a}), node("L" + n, "forward", {a}, {loss}),
                              node("B" + n, "backward", {a}, {gradient}),
-                             node("U" + n, "update", {gradient, w}, json::array())}}});
+                             node("U" + n, "update", {gradient, w}, json::array())}},
+                           {"values", of_graph}});
   }
   return j;
 }
@@ -68,6 +67,23 @@ TEST_F(MemoryProblemFile, IsReadAsItWasWritten) {
   }
 }
 
+TEST_F(MemoryProblemFile, ValuesStandInTheirGraphsOrBesideThem) {
+  json beside = pair();
+  beside["values"] = json::array();
+  for (json& graph : beside["graphs"]) {
+    beside["values"].insert(beside["values"].end(), graph["values"].begin(), graph["values"].end());
+    graph.erase("values");
+  }
+  EXPECT_EQ(to_json(read(pair().dump())), to_json(read(beside.dump())));
+  json both = beside, none = beside, one = pair();
+  both["graphs"][1]["values"] = json::array();
+  expect_refused(both.dump(), {"\"values\" stands in a graph and beside the graphs"});
+  none.erase("values");
+  expect_refused(none.dump(), {"\"values\" is missing"});
+  one["graphs"][1].erase("values");
+  expect_refused(one.dump(), {"\"values\" is missing"});
+}
+
 struct Mistake {
   const char* what;
   std::function<void(json&)> make;
@@ -75,12 +91,13 @@ struct Mistake {
 };
 
 json& node_of(json& j, int graph, int node) { return j["graphs"][graph]["nodes"][node]; }
-json& value_of(json& j, int value) { return j["values"][value]; }
+json& values_of(json& j, int graph) { return j["graphs"][graph]["values"]; }
+json& value_of(json& j, int value) { return values_of(j, value / 5)[value % 5]; }
 
 TEST_F(MemoryProblemFile, WrongGraphsAreRefused) {
   const std::vector<Mistake> mistakes{
       {"an id twice",
-       [](json& j) { j["values"].push_back(value_of(j, 2)); },
+       [](json& j) { values_of(j, 0).push_back(value_of(j, 2)); },
        {"\"values\" has the id 3 twice"}},
       {"an id in both graphs", [](json& j) { value_of(j, 7)["id"] = 3; }, {"\"values\" has the id 3 twice"}},
       {"an unknown input",
@@ -119,7 +136,7 @@ TEST_F(MemoryProblemFile, WrongGraphsAreRefused) {
        {"node 'F0' reads value 3 before a node makes it"}},
       {"no maker",
        [](json& j) {
-         j["values"].push_back({{"id", 30}, {"bytes", 1}, {"kind", "intermediate"}});
+         values_of(j, 0).push_back({{"id", 30}, {"bytes", 1}, {"kind", "intermediate"}});
        },
        {"no node makes value 30"}},
       {"a maker of an input",
@@ -180,8 +197,8 @@ TEST_F(MemoryProblemFile, NumbersOutOfRangeAreRefused) {
   };
   const std::vector<Number> numbers{
       {"/static_bytes", {-1, 1'000'000'000'001, 1e300, 0.5, "8", nullptr}, least},
-      {"/values/2/bytes", {-4, 1'000'000'000'001, ~std::uint64_t{0}, 4.5, true}, least},
-      {"/values/2/id", {3.5, ~std::uint64_t{0}, "3"}, "an integer from "},
+      {"/graphs/0/values/2/bytes", {-4, 1'000'000'000'001, ~std::uint64_t{0}, 4.5, true}, least},
+      {"/graphs/0/values/2/id", {3.5, ~std::uint64_t{0}, "3"}, "an integer from "},
       {"/graphs/0/nodes/0/workspace_bytes", {-1, 1'000'000'000'001, 1.5, json::array()}, least},
       {"/graphs/0/nodes/0/run_ms", {-0.001, 1e11, "1", false}, "a number from 0 to 1e+10 is expected"},
       {"/link/bytes_per_ms", {-10, 1e16, "10", nullptr}, "a number from 0 to 1e+15 is expected"},
@@ -223,7 +240,7 @@ TEST_F(MemoryProblemFile, WrongListsAreRefused) {
 }
 
 // Every object of the file.
-const std::vector<std::string> kObjects{"", "/link", "/values/2", "/graphs/1", "/graphs/1/nodes/2"};
+const std::vector<std::string> kObjects{"", "/link", "/graphs/0/values/2", "/graphs/1", "/graphs/1/nodes/2"};
 
 TEST_F(MemoryProblemFile, UnknownAndMissingKeysAreRefused) {
   for (const std::string& place : kObjects) {
@@ -248,18 +265,18 @@ TEST_F(MemoryProblemFile, UnknownAndMissingKeysAreRefused) {
 
 TEST_F(MemoryProblemFile, WrongTypesAreRefused) {
   const std::vector<std::pair<std::string, std::string>> types{{"/graphs", "an array"},
-                                                               {"/values", "an array"},
+                                                               {"/graphs/0/values", "an array"},
                                                                {"/graphs/0/nodes", "an array"},
                                                                {"/graphs/1/nodes/2/inputs", "an array"},
                                                                {"/graphs/1/nodes/2/outputs", "an array"},
                                                                {"/link", "an object"},
-                                                               {"/values/2", "an object"},
+                                                               {"/graphs/0/values/2", "an object"},
                                                                {"/graphs/1", "an object"},
                                                                {"/graphs/1/nodes/2", "an object"},
                                                                {"/graphs/1/name", "a text"},
                                                                {"/graphs/1/nodes/2/name", "a text"},
                                                                {"/graphs/1/nodes/2/phase", "a text"},
-                                                               {"/values/2/kind", "a text"},
+                                                               {"/graphs/0/values/2/kind", "a text"},
                                                                {"/link/duplex", "true or false"}};
   for (const auto& [place, words] : types)
     for (const json& wrong : {json(7), json(nullptr)}) {
