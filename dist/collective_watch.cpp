@@ -253,8 +253,8 @@ std::string CollectiveWatch::doing() const {
   return fmt::format("has waited for {:.1f} s in {}", state.since, describe(state.oldest));
 }
 
-// While this process was stopped, nobody was late: whoever stops a job stops the other ranks too. `before` is
-// when the watch went to sleep.
+// The time for which this process was stopped is no time that it waited: when a job is suspended, all ranks
+// are stopped. `before` is when the watch went to sleep.
 void CollectiveWatch::excuse_pause(double before) {
   const CallState mine = record_.state();
   const double now = steady_seconds();
